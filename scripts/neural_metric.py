@@ -7,6 +7,7 @@ versions of program and model. Further options are those of pymarian-eval and of
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -41,11 +42,13 @@ def main() -> None:
     if options and arguments.score is score_with_comet:
         parser.error(f"unknown arguments: {' '.join(options)}")
     scores_only = keep_stdout()
-    segments = [json.loads(line) for line in sys.stdin.buffer]
+    lines = sys.stdin.buffer.read()
+    segments = [json.loads(line) for line in lines.splitlines()]
     scores, signature = arguments.score(segments, arguments, options)
     with scores_only:
         scores_only.writelines(f"{score}\n" for score in scores)
-        scores_only.write(json.dumps({"version": " ".join([signature, *options])}) + "\n")
+        summary = {"version": " ".join([signature, *options]), "input_sha256": hashlib.sha256(lines).hexdigest()}
+        scores_only.write(json.dumps(summary) + "\n")
 
 
 def keep_stdout():

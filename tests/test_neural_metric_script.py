@@ -1,5 +1,6 @@
 """scripts/neural_metric.py with stand-ins for the metrics: what they are given, and what the script prints."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -58,12 +59,13 @@ def environment(tmp_path):
 
 def score(tmp_path, environment, *arguments):
     """Run the script; return the scores, the version, what the metric printed, and the exit status."""
+    lines = "".join(json.dumps(segment, ensure_ascii=False) + "\n" for segment in SEGMENTS)
     ended = subprocess.run(
         [sys.executable, SCRIPT, *arguments],
-        input="".join(json.dumps(segment, ensure_ascii=False) + "\n" for segment in SEGMENTS),
-        cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8",
+        input=lines, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8",
     )  # fmt: skip
     *scores, last = ended.stdout.splitlines() or [""]
+    assert not last or json.loads(last)["input_sha256"] == hashlib.sha256(lines.encode()).hexdigest()
     return list(map(float, scores)), json.loads(last)["version"] if last else "", ended.stderr, ended.returncode
 
 

@@ -23,7 +23,14 @@ from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, LayerAlign
 from relumt.attention import AttentionOutput
 from relumt.attention.metrics.norm_weighted_attention import contribution_norms
 from relumt.attention.metrics.words import merge_to_words, word_indices
-from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
+from relumt.corpora.alignment import (
+    GoldAlignment,
+    count_links,
+    error_rate,
+    have_no_first_word,
+    links_of_largest_weight,
+)
+from relumt.errors import UserError
 from relumt.files import atomic_file
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import BatchTerms, output_terms_hook
@@ -214,12 +221,17 @@ class AlignmentScorer:
     def __init__(self, gold: Sequence[GoldAlignment], subwords: str) -> None:
         self.gold = gold
         self.subwords = subwords
+        self.have_no_first_word = have_no_first_word(gold)
         self.counts: dict[str, dict[str, dict[str, np.ndarray]]] = {"weights": {}, "norms": {}}
         self.num_links_out_of_range = 0
         self.skipped_pairs: set[int] = set()
 
     def add(self, sentence: SentenceMaps) -> None:
-        """Align one pair by the maps of each cross-attention module, and count the links."""
+        """Align one pair by the maps of each cross-attention module, and count the links.
+
+        Raises:
+            UserError: the links seem to count words from 1.
+        """
         modules = [name for name, site in sentence.sites.items() if site == "cross"]
         if not modules:
             return
@@ -233,6 +245,11 @@ class AlignmentScorer:
         own = self.gold[sentence.index]
         in_range = frozenset((s, t) for s, t in own.possible if s <= source_words[-1] and t <= target_words[-1])
         self.num_links_out_of_range += len(own.possible - in_range)
+        if self.have_no_first_word and own.possible - in_range:
+            raise UserError(
+                f"gold alignments: pair {sentence.index + 1} links a word after the last, and no pair links word 0, so "
+                "words seem to be counted from 1; give --first-word 1, or if it was given, correct the file"
+            )
         gold = GoldAlignment(own.sure & in_range, in_range)
         for query, shift in QUERY_SHIFT.items():
 

@@ -57,7 +57,7 @@ def measure_checkpoint(
     loaded, data = load_model(checkpoint_or_run, config.data, config.cpu)
     require_attentions(loaded)
     model, task, path, subset = loaded.model, loaded.task, loaded.path, config.subset
-    num_pairs = loaded.load_subset(subset)
+    num_pairs, data_sha256 = loaded.load_subset(subset), find_subset_checksum(data, subset)
     gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
     # None for a pipe, which can be read only once
     alignments_sha256 = file_sha256(gold_path) if gold_path.is_file() else None if gold_path.exists() else ""
@@ -105,7 +105,7 @@ def measure_checkpoint(
         alignment=alignment.result() if alignment else None,
         feedforward=feedforward.result(),
         activations=learned_activations(model),
-        data_sha256=find_subset_checksum(data, subset),
+        data_sha256=data_sha256,
         alignments_sha256=alignments_sha256,
     )
     kept = maps.result()
@@ -148,8 +148,10 @@ def load_gold_alignments(
         return read_source_first(config.alignments, languages, num_pairs, config.first_word), config.alignments
     path = gold_alignments_path(data, config.subset)
     gold = read_alignments(path, 0) if path.is_file() else []
-    if gold and languages[0] == open_data_bin(data).target:
-        gold = [alignment.swap_sides() for alignment in gold]
+    if gold:
+        data_bin = open_data_bin(data)
+        data_bin.file_checksums([path])  # raises an error if the file was changed
+        gold = [alignment.swap_sides() for alignment in gold] if languages[0] == data_bin.target else gold
     return (gold if len(gold) == num_pairs else None), path
 
 
@@ -159,9 +161,10 @@ def find_subset_checksum(data: Path, subset: str) -> str:
     "" if the data-bin has no training set, so that no run can use it.
     """
     try:
-        return open_data_bin(data).evaluation_checksum(subset)
+        data_bin = open_data_bin(data)
     except UserError:
         return ""
+    return data_bin.evaluation_checksum(subset)
 
 
 def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics], reader: BatchReader) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from relumt.commands.grid import add_options, run_grid
-from relumt.errors import print_status
+from relumt.errors import UserError, print_status
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.papers.experiments import PRESETS
@@ -43,6 +43,8 @@ def table(arguments: argparse.Namespace) -> None:
     Runs that cannot be compared are refused by name: their scores have different signatures, test sets or flags of
     translation, or seeds of one model were trained with different flags.
     """
+    if not arguments.runs.is_dir():
+        raise UserError(f"{arguments.runs}: no such folder; give the folder of all runs with --runs")
     if arguments.name is None:
         tables = overview_tables(arguments.runs, arguments.dataset)
     else:

@@ -215,6 +215,7 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
     add("run", type=Path, metavar="RUN", help="folder of a run that is translated and scored")
     add("--external", metavar="COMMAND", help="program that scores, and its arguments")
     add("--name", default="external", help="name of the metric in run.json (default: external)")
+    add("--remove", metavar="NAME", help="remove the score of this name instead")
     add("--subset", default="test", help="the translated subset (default: test)")
     add("--data", type=Path, help="data-bin that was translated (default: that of the run)")
     limit_help = "seconds after which the program is killed (default: %(default)s)"
@@ -227,14 +228,19 @@ def score(arguments: argparse.Namespace) -> None:
     The program reads a JSON object per line (source, translation, reference) and prints a number per line. It may end
     with {"score": …, "version": …}. Without --external, the segments are printed. docs/using.md has examples.
     """
-    import msgspec
+    from relumt.runs.external_scores import (
+        add_external_score,
+        encode_segments,
+        remove_external_score,
+        segments_of_run,
+    )
 
-    from relumt.runs.external_scores import add_external_score, segments_of_run
-
+    if arguments.remove is not None:
+        remove_external_score(arguments.run, arguments.subset, arguments.remove)
+        return
     scored = arguments.run, arguments.subset, arguments.data
     if arguments.external is None:
-        for segment in segments_of_run(*scored):
-            print(msgspec.json.encode(segment).decode())
+        print(encode_segments(segments_of_run(*scored)).decode(), end="")
         return
     found = add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
     result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}

@@ -5,7 +5,7 @@ source word with the largest weight, or to none if all its weights are 0.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +117,11 @@ def read_alignments(path: Path, start: int, count: int | None = None) -> list[Go
             link = source - start, target - start
             pairs[pair - 1][link] = pairs[pair - 1].get(link, False) or kind in SURE
     return [GoldAlignment(frozenset(link for link in own if own[link]), frozenset(own)) for own in pairs]
+
+
+def have_no_first_word(alignments: Iterable[GoldAlignment]) -> bool:
+    """Whether no link has word 0 on either side: the words of the file may be counted from 1."""
+    return all(min(link) > 0 for gold in alignments for link in gold.possible)
 
 
 def _parse_link(where: str, number: int, text: str, is_numbered: bool) -> tuple[int, int, str | None, int]:

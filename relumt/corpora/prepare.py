@@ -20,6 +20,7 @@ from relumt.corpora.document_lengths import lengths_after_cleaning, read_documen
 from relumt.corpora.options import Options
 from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewrite_file
 from relumt.corpora.record import describe_files, is_up_to_date, write_record
+from relumt.corpora.shifted_pairs import report_shifts
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError, print_status
 from relumt.files import Rewrite, StagingArea, atomic_folder, file_sha256, normalize_file
@@ -97,7 +98,8 @@ class DataBinBuilder:
         counts: dict[str, Any] = {"read": num_lines}
         for split in HELD_OUT:
             files = {name: path for name, path in self.inputs.items() if name.startswith(f"{split}.")}
-            bitext.copy_side_files(files, options.languages, num_lines[split], text_folder)
+            sides = self.sides(texts, split)
+            bitext.copy_side_files(files, options.languages, sides, num_lines[split], text_folder)
         if not options.tokenized_input:
             self.copy_held_out(texts, "raw.")
         if options.tokenize or options.lowercase:
@@ -150,6 +152,8 @@ class DataBinBuilder:
                 documents[split] = read_document_lengths(self.inputs[f"{split}.docs"], counts[0])
             texts |= zip(text_names(languages, [split]), paths, strict=True)
         self.check(texts, HELD_OUT)  # before steps that take hours
+        for split in SPLITS:
+            report_shifts(self.sides(texts, split), self.sides(self.inputs, split))
         return texts, num_lines, documents
 
     def check(self, texts: Inputs, splits: Sequence[str] = SPLITS) -> None:

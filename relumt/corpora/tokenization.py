@@ -61,11 +61,45 @@ def tokenize(lines: list[str], language: str) -> list[str]:
 
 
 def detokenize(lines: list[str], language: str) -> list[str]:
-    """Join Moses tokens with sacremoses and undo Moses' escapes (&apos; ...)."""
+    """Join Moses tokens with sacremoses and undo Moses' escapes (&apos; ...), and join what it leaves apart."""
     from sacremoses import MosesDetokenizer
 
-    detokenizer = MosesDetokenizer(lang=primary_language(language))
-    return [detokenizer.detokenize(line.split(" ")) for line in lines]
+    language = primary_language(language)
+    detokenizer = MosesDetokenizer(lang=language)
+    return [join_split_words(detokenizer.detokenize(line.split(" ")), language) for line in lines]
+
+
+JOINERS = re.compile("(?<=\\S) ([\u200c\u200d]) (?=\\S)")
+"""Zero-width joiners within letters, as in Sinhala and Persian, and within emoji."""
+
+MARKUP = (
+    (re.compile(r"& (quot|amp|lt|gt|apos);"), r"&\1;"),
+    (re.compile(r"< skipped >"), "<skipped>"),
+)
+"""What sacreBLEU's tokenizer 13a rewrites in references, where it is in one piece."""
+
+LETTER = r"[^\W\d_]"
+ELISION = re.compile(rf"({LETTER}) ’ (?={LETTER})")
+APOSTROPHES = (
+    (re.compile(rf"(?<={LETTER}) ’ (?=(?:s|t|d|m|re|ve|ll)\b)", re.IGNORECASE), "’"),  # yesterday’s, don’t
+    (re.compile(rf"\b({LETTER}) ’ (?={LETTER})"), r"\1’"),  # l’amitié, O’Neill
+    (re.compile(r" ’ (?=\d)"), " ’"),  # ’90s
+    (re.compile(r"(?<=\w) ’(?=[ ,.!?;:)]|$)"), "’"),  # the students’ work
+)
+
+ELIDING = ("ca", "fr", "ga", "it")
+"""Languages in which an apostrophe between two letters joins two words."""
+
+
+def join_split_words(line: str, language: str) -> str:
+    """Join what Moses' tokenizer splits and its detokenizer leaves apart: ’ as an apostrophe, joiners, and markup."""
+    if "’" in line and "‘" not in line:  # which would make ’ a quotation mark
+        line = ELISION.sub(r"\1’", line) if language in ELIDING else line
+        for pattern, joined in APOSTROPHES:
+            line = pattern.sub(joined, line)
+    for pattern, joined in MARKUP:
+        line = pattern.sub(joined, line)
+    return JOINERS.sub(r"\1", line)
 
 
 def lowercase(lines: list[str]) -> list[str]:

@@ -107,7 +107,7 @@ def signatures(metrics: Collection[str]) -> Aspects:
             return run.signature(metric) if run.has_metric(metric) else None
 
         def sources(run: RunRecord, metric: str = metric) -> str | None:
-            score = run.external_scores.get(metric)
+            score = run.external_score(metric)
             return (score.sources_sha256 or None) if score else None
 
         title = METRIC_TITLES.get(metric, metric)

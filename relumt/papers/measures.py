@@ -52,16 +52,27 @@ def score(metric: str) -> Measure:
 
 
 def external_scores(runs: Iterable[Run]) -> list[Measure]:
-    """Return the measures of all scores by other programs that any of the runs has, by name."""
+    """Return the measures of all scores by other programs that any of the runs has, by name.
+
+    Versions of a metric cannot be compared: if there are several, each is a measure of its own.
+    """
 
     def external_score(metric: str) -> Measure:
         def value(run: Run) -> float | None:
-            found = run.record.external_scores.get(metric)
+            found = run.record.external_score(metric)
             return found.score if found else None
 
         return Measure(metric, value, ".4f", metric)
 
-    return [external_score(metric) for metric in sorted({name for run in runs for name in run.record.external_scores})]
+    signatures: dict[str, set[str]] = {}
+    for run in runs:
+        for name, found in run.record.external_scores.items():
+            signatures.setdefault(name, set()).add(found.signature)
+    return [
+        external_score(name if len(versions) == 1 else f"{name} ({version})")
+        for name, versions in sorted(signatures.items())
+        for version in sorted(versions)
+    ]
 
 
 BLEU_TOKENIZED, BLEU_DETOKENIZED, CHRF = map(score, METRIC_TITLES)

@@ -69,7 +69,7 @@ def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test
 
 def has_segments(record: RunRecord, metric: str) -> bool:
     """Return whether the files that a test needs are known: scored lines, or the scores of segments."""
-    return metric in record.external_scores or metric in record.test_evaluation.scored_files
+    return record.external_score(metric) is not None or metric in record.test_evaluation.scored_files
 
 
 def _p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
@@ -89,7 +89,9 @@ def load_segments(run: Run, metric: str) -> tuple[list[str], list[str]]:
     """Return the lines that were scored and the references; for other programs, the scores of segments and dummies."""
     if metric in METRIC_TITLES:
         return load_scored_lines(run.folder, run.record.test_evaluation, metric)
-    scores = load_segment_scores(run.folder, run.record.external_scores[metric])
+    external = run.record.external_score(metric)
+    assert external is not None  # see has_segments
+    scores = load_segment_scores(run.folder, external)
     return scores, ["-"] * len(scores)
 
 

@@ -103,8 +103,12 @@ def can_start_workers() -> bool:
     return False
 
 
-class AcyclicEpochBatchIterator(EpochBatchIterator):
-    """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly.
+BATCHES = "batches"
+"""Key of the number of batches of an epoch in the state of its iterator."""
+
+
+class TrainingEpochBatchIterator(EpochBatchIterator):
+    """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly; its state has more.
 
     A worker process that cannot pass on a batch goes on with the next, and fairseq waits for the batch forever. So
     without enough shared memory or open files, this process prepares the same batches itself.
@@ -112,6 +116,9 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
     With --update-epoch-batch-itr, fairseq makes a new iterator for each epoch. The iterator and its sampler refer to
     each other, so the old one and its data loader's worker live until Python looks for cycles, often for many epochs.
     Each worker keeps all memory that the training process had when it was forked.
+
+    If training resumes with other batches, because of --max-tokens or the number of devices, fairseq skips as many as
+    before, or refuses to if there are fewer. Here it skips the same part of the epoch.
     """
 
     num_workers: int
@@ -121,6 +128,18 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
         if self.num_workers and not can_start_workers():
             self.num_workers, self.persistent_workers = 0, False
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return fairseq's state and the number of batches."""
+        return {**super().state_dict(), BATCHES: len(self)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; with another number of batches, the same part of them is skipped."""
+        self.epoch = state_dict["epoch"]  # the batches depend on it
+        done, count = state_dict.get("iterations_in_epoch", 0), state_dict.get(BATCHES)
+        if done and count:
+            state_dict = state_dict | {"iterations_in_epoch": done * len(self) // count}
+        super().load_state_dict(state_dict)
+
     @property
     def ordered_batches(self) -> Callable[..., Any]:
         """What the sampler keeps: fairseq's method of the same name, which does not keep the iterator alive."""
@@ -128,7 +147,7 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
         return lambda *args: EpochBatchIterator.ordered_batches(iterator(), *args)
 
 
-iterators.EpochBatchIterator = AcyclicEpochBatchIterator
+iterators.EpochBatchIterator = TrainingEpochBatchIterator
 FairseqTask.build_generator = build_generator
 TranslationTask.post_validate = post_validate
 options.GenerationConfig = PenaltyGenerationConfig  # the flags

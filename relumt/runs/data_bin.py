@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +59,14 @@ class Preparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataBin(Preparation):
+class PrepareRecord(Preparation):
+    """What prepare.json says, with the SHA-256 of each file of the data-bin by its path there."""
+
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataBin(PrepareRecord):
     """A data-bin.
 
     Attributes:
@@ -140,16 +147,43 @@ class DataBin(Preparation):
         read at about 1 GB/s and core; sizes and times are not trusted, because `cp -p` and `touch -r` forge them.
         """
         name = re.compile(rf"{re.escape(subset)}\d*\..+", re.DOTALL)
-        return _checksum(self.folder, (path for path in self.folder.iterdir() if name.fullmatch(path.name)))
+        return self._checksum(path for path in self.folder.iterdir() if name.fullmatch(path.name))
 
     def evaluation_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that decide the scores of `subset`: its data and its reference texts."""
         texts = [self.text_path(subset, suffix) for suffix in (self.target, f"raw.{self.target}", "subsets.json")]
-        return _checksum(self.folder, [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])])
+        return self._checksum([*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])])
+
+    def _checksum(self, paths: Iterable[Path]) -> str:
+        """Return a SHA-256 over the names and the contents of those paths that are files."""
+        digest = hashlib.sha256()
+        for name, content in self.file_checksums(paths).items():
+            digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
 
     def dictionaries(self) -> dict[str, str]:
         """Return the SHA-256 of each dictionary by language, source first."""
-        return {language: file_sha256(self.dictionary_path(language)) for language in self.languages}
+        paths = [self.dictionary_path(language) for language in self.languages]
+        checksums = self.file_checksums(paths)
+        return {language: checksums[path.name] for language, path in zip(self.languages, paths, strict=True)}
+
+    def file_checksums(self, paths: Iterable[Path]) -> dict[str, str]:
+        """Return the SHA-256 of those paths that are files, by their names in the data-bin.
+
+        Raises:
+            UserError: a file is not the one that `relumt prepare` wrote, or is missing.
+        """
+        names = [path.relative_to(self.folder).as_posix() for path in sorted(paths)]
+        found = [name for name in names if (self.folder / name).is_file()]
+        with ThreadPoolExecutor(HASHING_THREADS) as pool:
+            checksums = dict(zip(found, pool.map(file_sha256, (self.folder / name for name in found)), strict=True))
+        for name in names:
+            if name in self.files and checksums.get(name) != self.files[name]:
+                raise UserError(
+                    f"{self.folder / name}: was changed after the data-bin was prepared (its checksum is not the one "
+                    "in prepare.json); restore the file, or prepare the data-bin again"
+                )
+        return checksums
 
     def dictionary_path(self, language: str) -> Path:
         """Return the path of fairseq's dictionary of a language."""
@@ -164,8 +198,8 @@ def open_data_bin(folder: Path) -> DataBin:
     """
     require_path(folder, "data-bin")
     try:
-        preparation = read_json(folder / "prepare.json", Preparation, "prepare the data-bin again")
-        data_bin = DataBin(folder=folder, prepared=True, **asdict(preparation))
+        record = read_json(folder / "prepare.json", PrepareRecord, "prepare the data-bin again")
+        data_bin = DataBin(folder=folder, prepared=True, **asdict(record))
     except FileNotFoundError:
         data_bin = _inspect(folder)
     for language in data_bin.languages:
@@ -193,17 +227,6 @@ def _inspect(folder: Path) -> DataBin:
 def gold_alignments_path(folder: Path, subset: str) -> Path:
     """Return the path of the gold alignments of `subset` in a data-bin, which need not exist."""
     return folder / "text" / f"{subset}.align"
-
-
-def _checksum(folder: Path, paths: Iterable[Path]) -> str:
-    """Return a SHA-256 over the names in `folder` and the contents of those paths that are files."""
-    files = sorted(path for path in paths if path.is_file())
-    with ThreadPoolExecutor(HASHING_THREADS) as pool:
-        contents = pool.map(file_sha256, files)
-    digest = hashlib.sha256()
-    for path, content in zip(files, contents, strict=True):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 def find_subwords(folder: Path, target: str) -> SubwordMethod:

@@ -167,9 +167,15 @@ def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
     """Write the translations, record their scores and print them.
 
     Earlier scores of the subset are dropped before the files are written, which replaces the translations that they
-    belong to.
+    belong to. Scores of other programs are kept if data and translations are the same as before.
     """
     evaluation, files = score_output(config, setup)
+    earlier = record.evaluations.get(setup.subset)
+    if earlier and (earlier.setup.data, earlier.files_sha256) == (setup.data, evaluation.files_sha256):
+        evaluation = replace(evaluation, external=earlier.external)
+    elif earlier and earlier.external:
+        names = ", ".join(earlier.external)
+        print_status(f"{config.folder}: {names} of the earlier translation of {setup.subset} dropped; score again")
     others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
     save_record(config.folder, replace(record, evaluations=others))
     for name, lines in files.items():

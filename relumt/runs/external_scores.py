@@ -27,6 +27,7 @@ from relumt.plugin.tasks.document_chunks import join_groups
 from relumt.process import finite_number, start_child
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
+from relumt.runs.flags import list_known
 from relumt.runs.launch import locked
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
 from relumt.runs.scores import generate_output, load_scored_lines
@@ -80,6 +81,22 @@ def add_external_score(
         evaluation = replace(evaluation, external=evaluation.external | {name: added})
         save_record(run, replace(record, evaluations=record.evaluations | {subset: evaluation}))
         return added
+
+
+def remove_external_score(run: Path, subset: str, name: str) -> None:
+    """Remove a score, and the file with the scores of its segments.
+
+    Raises:
+        UserError: there is no such score, or another process is working on the run.
+    """
+    with locked(run):
+        record, evaluation = require_evaluation(run, subset)
+        if name not in evaluation.external:
+            raise UserError(f"{run}: no score {quote(name)} of {subset}; {list_known(name, evaluation.external)}")
+        others = {other: score for other, score in evaluation.external.items() if other != name}
+        evaluations = record.evaluations | {subset: replace(evaluation, external=others)}
+        save_record(run, replace(record, evaluations=evaluations))
+        (run / evaluation.external[name].segments).unlink(missing_ok=True)
 
 
 def require_evaluation(run: Path, subset: str) -> tuple[RunRecord, Evaluation]:
@@ -148,12 +165,19 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin) -> list[s
         lines = read_sources(generate_output(run, evaluation.setup))
         return detokenize(lines, language) if data_bin.tokenized else lines
     is_plain = data_bin.plain_references or not data_bin.tokenized
-    lines = load_text(data_bin.text_path(subset, f"raw.{language}" if data_bin.plain_references else language))
+    path = data_bin.text_path(subset, f"raw.{language}" if data_bin.plain_references else language)
+    data_bin.file_checksums([path])  # raises an error if the file was changed
+    lines = load_text(path)
     if not is_plain and (not evaluation.documents or evaluation.setup.flags.get("--document-separator")):
         lines, is_plain = detokenize(lines, language), True
     if evaluation.documents:
         lines = join_groups(lines, read_document_lengths(data_bin.folder / f"{subset}.docs", len(lines)))
     return lines if is_plain else detokenize(lines, language)
+
+
+def encode_segments(segments: list[Segment]) -> bytes:
+    """Return one JSON object per line."""
+    return b"".join(msgspec.json.encode(segment) + b"\n" for segment in segments)
 
 
 @dataclass(frozen=True)
@@ -163,10 +187,12 @@ class Summary:
     Attributes:
         score: score of all segments; None for the mean.
         version: what identifies the metric: the names and versions of program and model.
+        input_sha256: SHA-256 of the segments that it scored, as `relumt score` prints them; "" if it does not say.
     """
 
     score: float | None = None
     version: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    input_sha256: str = ""
 
 
 def score_with_command(command: str, segments: list[Segment], time_limit: int) -> tuple[list[float], float, str]:
@@ -181,9 +207,10 @@ def score_with_command(command: str, segments: list[Segment], time_limit: int) -
 
     Raises:
         UserError: there is no such program, or it cannot be executed.
-        AttemptFailedError: it failed, took too long, or did not print one finite number for each segment.
+        AttemptFailedError: it failed, took too long, did not print one finite number for each segment, or says that it
+            scored other segments.
     """
-    lines = b"".join(msgspec.json.encode(segment) + b"\n" for segment in segments)
+    lines = encode_segments(segments)
     try:
         process = start_child(
             shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -202,11 +229,17 @@ def score_with_command(command: str, segments: list[Segment], time_limit: int) -
         process.wait()
     if process.returncode:
         raise AttemptFailedError(f"--external ended with status {process.returncode}; see its messages above")
-    return parse_output(output.decode(errors="replace"), len(segments))
+    scores, summary = parse_output(output.decode(errors="replace"), len(segments))
+    if summary.input_sha256 not in ("", sha256(lines).hexdigest()):
+        raise AttemptFailedError(
+            "--external printed scores of other segments (another checkpoint, subset or data-bin); score what relumt "
+            "score RUN prints now"
+        )
+    return scores, fmean(scores) if summary.score is None else summary.score, summary.version
 
 
-def parse_output(output: str, count: int) -> tuple[list[float], float, str]:
-    """Return what a program printed for `count` segments: their scores, the score of all of them, and its version.
+def parse_output(output: str, count: int) -> tuple[list[float], Summary]:
+    """Return what a program printed for `count` segments: their scores, and what it says of all of them.
 
     Raises:
         AttemptFailedError: there are more or fewer, or one is not a finite number.
@@ -220,4 +253,4 @@ def parse_output(output: str, count: int) -> tuple[list[float], float, str]:
         raise AttemptFailedError(f"--external printed something else than scores: {error}") from None
     if len(scores) != count:
         raise AttemptFailedError(f"--external printed {len(scores)} scores for {count} segments; expected one per line")
-    return scores, fmean(scores) if summary.score is None else summary.score, summary.version
+    return scores, summary

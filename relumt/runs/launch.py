@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from filelock import FileLock, Timeout
 
+import relumt
 from relumt.errors import AttemptFailedError, UserError, print_status
+from relumt.installation import prepare_fairseq_import
 from relumt.process import start_child
 from relumt.runs.progress import follow
 
@@ -95,6 +97,20 @@ def run_fairseq(tool: Tool, command: FairseqCommand, *, append: bool) -> int:
             process.terminate()
             process.wait()
             raise
+
+
+def require_valid_arguments(arguments: list[str]) -> None:
+    """Raise UserError, with fairseq's message, if fairseq-train would not accept its arguments."""
+    prepare_fairseq_import()
+    from fairseq import options  # takes seconds
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"fairseq-train: {message[:300]}")
+
+    relumt.register()
+    parser = options.get_training_parser()
+    parser.error = refuse  # argparse's would print 200 lines of usage
+    options.parse_args_and_arch(parser, arguments)
 
 
 def failure(tool: Tool, command: FairseqCommand, status: int) -> UserError:

@@ -182,13 +182,18 @@ class RunRecord:
         """The scores of the test set by other programs, by metric; empty if it is not scored."""
         return self.test_evaluation.external if self.is_scored else {}
 
+    def external_score(self, metric: str) -> ExternalScore | None:
+        """The score of the test set by another program; `metric` is its name, or "NAME (SIGNATURE)" for one version."""
+        named = self.external_scores.items()
+        return next((score for name, score in named if metric in (name, f"{name} ({score.signature})")), None)
+
     def has_metric(self, metric: str) -> bool:
         """Whether the test set is scored by a metric, sacreBLEU's or another program's."""
-        return metric in self.external_scores or (self.is_scored and metric in self.test_evaluation.scores)
+        return self.external_score(metric) is not None or (self.is_scored and metric in self.test_evaluation.scores)
 
     def signature(self, metric: str) -> str:
         """What identifies how the test set was scored by a metric; raises KeyError without a score."""
-        external = self.external_scores.get(metric)
+        external = self.external_score(metric)
         return external.signature if external else self.test_score(metric).signature
 
 

@@ -22,6 +22,7 @@ from relumt.runs.launch import (
     failure,
     locked,
     print_command,
+    require_valid_arguments,
     run_fairseq,
 )
 from relumt.runs.record import (
@@ -93,11 +94,11 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         require_vocabulary(config.data_bin, pretraining.data_bin.dictionaries(), origin)
         train(pretraining, request, [])
     provenance = training_provenance(flags, config.data_bin, request.device, describe_initialization(pretraining))
-    record = open_record(config, provenance, request.force)
+    arguments = config.train_command(flags, request.device)
+    record = open_record(config, provenance, arguments, request.force)
     if report_end(config, record):
         return
     record = replace(record, extra_flags=extra_flags, data_bin=str(config.data_bin.folder))
-    arguments = config.train_command(flags, request.device)
     if pretraining and is_new:
         is_trained = has_checkpoints(pretraining.folder)  # not before a dry run
         weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
@@ -187,11 +188,12 @@ def require_vocabulary(data_bin: DataBin, expected: Mapping[str, str], what: str
         )
 
 
-def open_record(config: RunConfig, provenance: Provenance, force: bool) -> RunRecord:
+def open_record(config: RunConfig, provenance: Provenance, arguments: list[str], force: bool) -> RunRecord:
     """Return the record to train on: the one in the run's folder if its provenance is the same, else a new one.
 
     Raises:
-        UserError: the provenance differs and `force` is not set, or there are checkpoints without a record.
+        UserError: the provenance differs and `force` is not set or an argument of fairseq-train is not valid, or there
+            are checkpoints without a record.
     """
     record, started = find_record(config.folder), has_checkpoints(config.folder)
     if record is None and started:
@@ -199,9 +201,10 @@ def open_record(config: RunConfig, provenance: Provenance, force: bool) -> RunRe
     if record is None or not (started or record.has_ended):
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), _now(), provenance)
     changed = differences(record.provenance.facts(), provenance.facts())
-    record = accept_or_refuse(config, record, changed, force)
     if not changed:
         return record
+    require_valid_arguments(arguments)
+    record = accept_or_refuse(config, record, changed, force)
     return replace(
         record, provenance=provenance, training=None, divergence=None, length_penalty_search=None, evaluations={}
     )

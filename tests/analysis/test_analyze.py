@@ -125,6 +125,19 @@ def aligned_data(data):
     return data
 
 
+def test_links_that_count_words_from_1_are_refused(aligned_data, checkpoint_with, capsys):
+    """The first pair has 6 and 4 words."""
+    checkpoint = checkpoint_with("--attention", "relu")
+    gold = aligned_data / "gold"
+    gold.write_text("6-4 1-1\n1-2\n\n")
+    arguments = ["analyze", str(checkpoint), "--data", str(aligned_data), "--alignments", str(gold), "--cpu"]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--out", str(aligned_data / "out")])
+    assert "pair 1 links a word after the last, and no pair links word 0" in capsys.readouterr().err
+    main([*arguments, "--out", str(aligned_data / "out"), "--first-word", "1"])
+    assert "left out" not in capsys.readouterr().err
+
+
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
     loaded, _ = load_model(checkpoint_with("--attention", "rela_g"), aligned_data, cpu=True)
     loaded.load_subset("test")

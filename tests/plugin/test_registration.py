@@ -90,3 +90,31 @@ def test_without_room_for_workers_the_same_batches_come_without_them(monkeypatch
         assert found == batches and iterator.num_workers == (not is_lacking)
     assert capfd.readouterr().err.count("relumt: batches are prepared without worker processes") == is_lacking
     can_start_workers.cache_clear()
+
+
+def make_iterator(count):
+    """fairseq's iterator over batches that are the numbers below `count`."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(count))
+    batches = [[number] for number in range(count)]
+    return iterators.EpochBatchIterator(numbers, lambda items: int(items[0][0]), batches, disable_shuffling=True)
+
+
+def batches_left(state, count):
+    """The batches that an iterator over `count` batches still has after it loaded a state."""
+    iterator = make_iterator(count)
+    iterator.load_state_dict(state)
+    return list(iterator.next_epoch_itr(shuffle=False))
+
+
+@pytest.mark.parametrize(("count", "first"), [(40, 10), (80, 20), (41, 10), (12, 3), (3, 0)])
+def test_resuming_with_other_batches_skips_the_same_part_of_the_epoch(count, first):
+    """fairseq skips as many batches as before, and fails if there are no more."""
+    relumt.register()
+    started = make_iterator(40)
+    batches = started.next_epoch_itr(shuffle=False)
+    assert [next(batches) for _ in range(10)] == list(range(10))
+    state = started.state_dict()
+    assert state["iterations_in_epoch"] == 10
+    assert batches_left(state, count) == list(range(first, count))
+    del state["batches"]  # as in a checkpoint of stock fairseq
+    assert batches_left(state, 41) == list(range(10, 41))

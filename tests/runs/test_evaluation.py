@@ -8,12 +8,14 @@ from relumt.errors import UserError
 from relumt.files import load_text
 from relumt.installation import Revision
 from relumt.runs.environment import versions
-from relumt.runs.record import load_record
+from relumt.runs.evaluation_record import ExternalScore
+from relumt.runs.record import load_record, save_record
 from relumt.runs.scores import load_scored_lines
 from tests.attacks.attack import snapshot
 from tests.runs.cases import (
     NBEST,
     Step,
+    with_value,
     write_checkpoint,
     write_dataset,
     write_output,
@@ -62,6 +64,17 @@ def test_evaluation_is_repeated_if_scores_could_change(run, fairseq, evaluated, 
     run("evaluate", *flags)
     assert len(fairseq.started) == 3
     assert "evaluated already" in run("evaluate", *flags)
+
+
+@pytest.mark.parametrize(("output", "is_kept"), [(write_output(), True), (write_output(["a b c"]), False)])
+def test_scores_of_other_programs_stay_with_the_translations_they_belong_to(run, fairseq, evaluated, output, is_kept):
+    record = load_record(evaluated.folder)
+    added = ExternalScore(0.5, "command", "comet 1", "test.comet.scores", "s")
+    save_record(evaluated.folder, with_value(record, "evaluations.test.external", {"comet": added}))
+    fairseq.steps = [Step(output=output)]
+    printed = run("evaluate", "--lenpen", "2")
+    assert load_record(evaluated.folder).external_scores == ({"comet": added} if is_kept else {})
+    assert ("comet of the earlier translation of test dropped; score again" in printed) is not is_kept
 
 
 def test_another_environment_is_refused_or_recorded_once(run, fairseq, evaluated, configs, monkeypatch):

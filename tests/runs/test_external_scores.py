@@ -81,6 +81,29 @@ def test_the_program_reads_plain_text_and_its_scores_are_recorded(run, tmp_path,
     assert {"score": recorded.score, "name": "metric"}.items() <= json.loads(capsys.readouterr().out).items()
 
 
+def test_a_score_can_be_removed(run, capsys):
+    before = (run / "run.json").read_bytes()
+    score(run, "yes 1 | head -n 3", "--name", "metric")
+    capsys.readouterr()
+    message = refused(run, capsys, 2, lambda: main(["score", str(run), "--remove", "metrics"]))
+    assert "no score 'metrics' of test; did you mean metric? known: metric" in message
+    main(["score", str(run), "--remove", "metric"])
+    assert (run / "run.json").read_bytes() == before and not (run / "test.metric.scores").exists()
+
+
+def test_scores_from_elsewhere_can_say_which_segments_they_belong_to(run, tmp_path, capsys):
+    """What the printed segments were scored by does not count for another checkpoint or data-bin."""
+    main(["score", str(run)])
+    checksum = sha256(capsys.readouterr().out.encode()).hexdigest()
+    write_lines(tmp_path / "scores", ["1", "2", "3", json.dumps({"version": "m", "input_sha256": checksum})])
+    main(["score", str(run), "--external", "cat scores"])
+    capsys.readouterr()
+    assert load_record(run).test_evaluation.external["external"].score == 2
+    write_lines(run / "test.hyp", [*HYPOTHESES[:2], "x"])
+    message = refused(run, capsys, 1, lambda: main(["score", str(run), "--external", "cat scores"]))
+    assert "scores of other segments (another checkpoint, subset or data-bin)" in message
+
+
 def test_the_score_of_the_program_is_not_computed_again(run):
     score(run, r'printf "1\n2\n4\n{\"score\": 9, \"other\": [1]}"')
     recorded = load_record(run).test_evaluation.external["external"]

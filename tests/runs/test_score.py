@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from relumt.corpora.tokenization import detokenize, tokenize
 from relumt.runs.scores import score_translations
 from relumt.runs.translations import Translations
 
@@ -34,6 +35,17 @@ def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
     expected += sacrebleu_command(tmp_path, *plain, "-m", "bleu", "chrf", "ter", *case)
     for found, (score, signature) in zip(scores.values(), expected, strict=True):
         assert found.score == pytest.approx(score, abs=1e-6) and found.signature == signature
+
+
+def test_a_translation_that_is_the_reference_scores_100():
+    """sacreBLEU's 13a rewrites entities and <skipped> in raw references; detokenization keeps them whole."""
+    raw = [
+        "He said &quot;yes&quot; &amp; left <skipped> early.",
+        "Yesterday’s news isn’t &lt;b&gt;bold&lt;/b&gt; news.",
+    ]
+    tokens = tokenize(raw, "en")
+    scores = score_translations(Translations(tokens, tokens, detokenize(tokens, "en"), raw), False, "en")
+    assert [scores[name].score for name in ("bleu_tokenized", "bleu_detokenized", "chrf")] == pytest.approx([100] * 3)
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("zh-CN", "zh"), ("ja", "char"), ("ko_KR", "char"), ("de", "13a")])

@@ -108,6 +108,22 @@ DIFFERENCES = {
 """Phrase of a message → how to cause it, given a function that replaces a part of relumt; may return flags."""
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lrr", "2"], "fairseq-train: unrecognized arguments: --lrr 2"),
+        (["--arch", "relufromer"], "fairseq-train: argument --arch/-a: invalid choice: 'relufromer'"),
+    ],
+)
+def test_a_mistyped_flag_of_an_existing_run_is_named_and_drops_nothing(run, fairseq, config, flags, message):
+    run("train")
+    run("evaluate")
+    before = snapshot(config.folder)
+    for options in ((), ("--force",)):
+        assert message in run("train", *flags, options=options, status=2)
+    assert snapshot(config.folder) == before and len(fairseq.started) == 2
+
+
 @pytest.mark.parametrize("difference", DIFFERENCES)
 def test_every_difference_is_refused_or_recorded(run, fairseq, config, monkeypatch, difference):
     run("train")

@@ -61,7 +61,8 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
     config = fairseq_config(checkpoint, path)
     variants = variant_settings()
     settings = {name: value for name, value in vars(config["model"]).items() if name not in variants}
-    settings |= {name: value for name, value in config["task"].items() if not name.startswith("_")}
+    settings |= config["task"]
+    settings.pop("_name", None)  # CTranslate2 would build the architecture of this name, fairseq that of "arch"
     settings.pop("vocabulary_fingerprint", None)  # fairseq does not know it
     architecture = config["model"].arch
     settings |= {

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 import torch
+from fairseq.models import build_model
 from fairseq.models.transformer import TransformerModel
+from fairseq.tasks import setup_task
 from safetensors.torch import save
 
 import relumt
@@ -95,6 +97,10 @@ def test_an_exported_softmax_model_is_the_stock_transformer(fairseq_folder, live
     assert type(exported) is TransformerModel
     arguments = torch.load(fairseq_folder / "model.pt", weights_only=True)["args"]
     assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
+    arguments.data = str(fairseq_folder)  # as CTranslate2's converter does
+    converted = build_model(arguments, setup_task(arguments))
+    assert type(converted) is TransformerModel
+    converted.load_state_dict(exported.state_dict())
     batch = sample(LENGTHS)
     real = batch["target"].ne(1)
     expected = ours(**batch["net_input"])[0][real]
