@@ -15,7 +15,7 @@ from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
 from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
 from relumt.runs.environment import describe_revision, versions
-from relumt.runs.inference.loaded_model import LoadedModel, load_model
+from relumt.runs.inference.loaded_model import LoadedModel, load_model, with_texts
 from relumt.runs.inference.translator import default_search
 
 
@@ -54,7 +54,7 @@ def measure_checkpoint(
     Raises:
         UserError: the checkpoint or the test set is missing or unusable, or the number of gold alignments is wrong.
     """
-    loaded, data = load_model(checkpoint_or_run, config.data, config.cpu)
+    loaded, data = load_model(checkpoint_or_run, with_texts(checkpoint_or_run, config.data), config.cpu)
     require_attentions(loaded)
     model, task, path, subset = loaded.model, loaded.task, loaded.path, config.subset
     num_pairs = loaded.load_subset(subset)

@@ -245,10 +245,11 @@ def contrast(arguments: argparse.Namespace) -> None:
     prepare_fairseq_import()
     from relumt.analysis import contrast as contrastive
     from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
-    from relumt.runs.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model, with_texts
 
     are_in_context = has_contexts(arguments.examples)
-    loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
+    data = arguments.data if are_in_context else with_texts(arguments.checkpoint, arguments.data)
+    loaded, data = load_model(arguments.checkpoint, data, arguments.cpu)
     document_length = getattr(loaded.task.cfg, "document_length", 0)
     result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": document_length}
     if are_in_context:
