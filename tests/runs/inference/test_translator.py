@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -11,8 +12,10 @@ import pytest
 import relumt
 from relumt.cli import main
 from relumt.errors import UserError
+from relumt.runs.data_bin import keep_preparation, open_data_bin
 from relumt.runs.inference.search import SearchSettings, search_of_run, settings_of_flags
 from relumt.runs.inference.translator import Translator, refuse_documents
+from relumt.runs.record import save_record
 from tests.plugin.model.build import build
 from tests.runs.cases import scored_record, with_value
 from tests.runs.inference.cases import fairseq_generate, texts
@@ -59,6 +62,21 @@ def test_alignments_are_those_of_fairseq_generate(lively_checkpoint, data):
         assert " ".join(f"{s}-{t}" for s, t in alignment.links) == expected[f"A-{number}"][0][1]
         shape = len(translations[number].target), len(translations[number].source)
         assert alignment.weights.shape == shape
+
+
+@pytest.mark.parametrize("named", ["runs/model", "runs/model/checkpoints/checkpoint_best.pt"])
+def test_a_run_translates_from_any_folder_without_its_data_bin(translator, data, tmp_path, monkeypatch, named):
+    run = tmp_path / "here"
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copy(translator.loaded.path, run / "checkpoints/checkpoint_best.pt")
+    flags = {"--max-len-b": "12"}
+    save_record(run, with_value(scored_record(), "evaluations.test.setup.flags", flags))
+    keep_preparation(run / "preparation", open_data_bin(data))
+    (tmp_path / "runs").mkdir()
+    run.rename(tmp_path / "runs/model")
+    for folder in (tmp_path, tmp_path / "runs/model/checkpoints"):
+        monkeypatch.chdir(folder)
+        assert relumt.load(tmp_path / named, cpu=True).translate(texts()) == translator.translate(texts())
 
 
 def test_a_mechanism_without_weights_and_an_empty_text_have_no_alignment(translator):
