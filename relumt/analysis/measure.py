@@ -7,8 +7,9 @@ from pathlib import Path
 
 from relumt.analysis.attention_maps import AlignmentScorer, MapCollector, SentenceMaps, map_own_translations
 from relumt.analysis.collectors import AttentionCollector, FeedForwardCollector, learned_activations
-from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.units import BatchReader
+from relumt.attention.metrics.words import Unit
 from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first
 from relumt.errors import UserError, print_status, printable, track_on_stderr
 from relumt.files import file_sha256

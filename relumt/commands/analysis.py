@@ -123,7 +123,7 @@ def add_attend_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_common_arguments(parser)
     add("checkpoint", type=Path, metavar="RUN", help=MODEL_HELP)
-    add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language")
+    add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language; together, a document")
     add("--out", type=Path, default=Path("attend"), metavar="DIR", help="default: attend")
     add("--beam", type=positive_integer, help="size of the beam (default: as the run was evaluated)")
     add("--tokenized", action="store_true", help="the sentences consist of Moses tokens")
@@ -146,10 +146,7 @@ def attend(arguments: argparse.Namespace) -> None:
     translator = load(arguments.checkpoint, arguments.data, arguments.cpu, arguments.tokenized)
     require_attentions(translator.loaded)
     require_weights(translator.loaded)
-    translations = translator.translate(arguments.sentences, arguments.beam)
-    for number, translation in enumerate(translations, start=1):
-        if not len(translation.source):
-            raise UserError(f"sentence {number} has no words; give text in the model's source language")
+    (translations,) = translator.translate_documents([arguments.sentences], arguments.beam)
     sources, targets = ([getattr(x, side) for x in translations] for side in ("source", "target"))
     maps = map_pairs(translator.loaded, sources, targets, range(len(sources)))
     save_maps(maps, arguments.out / "maps.pt")

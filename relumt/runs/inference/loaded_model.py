@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import FairseqDataset, LanguagePairDataset
+from fairseq.data import Dictionary, FairseqDataset, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
@@ -51,6 +51,16 @@ class LoadedModel:
     def max_positions(self) -> tuple[int, int]:
         """The longest source and target that the model can read."""
         return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+
+    @property
+    def document_length(self) -> int:
+        """The most tokens in the chunks of documents that the model was trained on; 0 for a model of sentences."""
+        return getattr(self.task.cfg, "document_length", 0)
+
+    def separator(self, dictionary: Dictionary) -> Tensor:
+        """Return the index of the token between two sentences of a chunk, [1], or [0] without one."""
+        index = self.task.separator_index(dictionary) if self.document_length else None
+        return torch.tensor([] if index is None else [index], dtype=torch.long)
 
     def load_subset(self, subset: str) -> int:
         """Load a subset of the data and return its number of sentence pairs.

@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 import sys
-from argparse import Namespace
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs.data_bin import keep_preparation, open_data_bin
 from relumt.runs.inference.search import SearchSettings, search_of_run, settings_of_flags
-from relumt.runs.inference.translator import Translator, refuse_documents
+from relumt.runs.inference.translator import Translator
 from relumt.runs.record import save_record
 from tests.plugin.model.build import build
 from tests.runs.cases import scored_record, with_value
@@ -93,12 +92,6 @@ def test_input_that_cannot_be_translated_is_refused(translator):
     for beam, nbest in ((2, 3), (5, 0), (10**6, 1)):
         with pytest.raises(UserError, match="choose a"):
             translator.translate_nbest(["w1"], nbest, beam)
-
-
-def test_a_model_of_documents_is_refused():
-    task = Namespace(cfg=Namespace(document_length=40))
-    with pytest.raises(UserError, match="chunks of documents of up to 40 tokens, not single lines"):
-        refuse_documents(Namespace(path="model.pt", task=task))
 
 
 def test_the_search_is_that_of_the_evaluation(capsys):
