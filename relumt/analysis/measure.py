@@ -9,8 +9,7 @@ from relumt.analysis.attention_maps import AlignmentScorer, MapCollector, Senten
 from relumt.analysis.collectors import AttentionCollector, FeedForwardCollector, learned_activations
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.units import BatchReader
-from relumt.attention.metrics.words import Unit
-from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first
+from relumt.corpora.alignment import GoldAlignment, Unit, read_alignments, read_source_first
 from relumt.errors import UserError, print_status, printable, track_on_stderr
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions

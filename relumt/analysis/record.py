@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from relumt.attention.metrics.words import Unit
+from relumt.corpora.alignment import Unit
 from relumt.errors import AttemptFailedError
 from relumt.files import encode_json, read_versioned, write_text_atomically
 from relumt.runs.flags import Count

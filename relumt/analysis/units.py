@@ -19,7 +19,7 @@ from torch import Tensor
 
 from relumt.attention import AttentionMask
 from relumt.attention.metrics import words
-from relumt.attention.metrics.words import Unit
+from relumt.corpora.alignment import Unit
 from relumt.corpora.tokenization import primary_language
 
 NOT_LETTERS = re.compile(r"^\W+|\W+$")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relumt.cli import main
-from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
+from relumt.corpora.contrastive import ExampleInContext, find_keys, read_examples
 from relumt.files import write_lines
 
 DOCUMENT = [
@@ -93,7 +93,7 @@ def test_contrapro_with_documents(folder, capsys):
     assert second.categories == {"pronouns": "it:ihn", "antecedent": "before the sentence"}
     assert third.categories["antecedent"] == "unknown"
     assert "wrote 3 examples with 1.67 sentences of context on average" in capsys.readouterr().err
-    assert has_contexts(folder / "examples")
+    assert "document" not in find_keys(folder / "examples")
 
 
 def test_no_context_is_a_choice_and_entries_may_be_lines(folder):

@@ -5,12 +5,9 @@ and a mean over those of a query, so a row that sums to 1 still does.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
-
-Unit = Literal["subwords", "words"]
 
 SPECIAL_SYMBOLS = frozenset(("<s>", "<pad>", "</s>", "<unk>"))
 """fairseq's symbols, each a word of its own. An unknown subword does not tell whether its word goes on."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relumt.attention.metrics.words import Unit, join_words
+from relumt.attention.metrics.words import join_words
+from relumt.corpora.alignment import Unit
 from relumt.errors import UserError, print_status
 from relumt.plugin.tasks.chunks import chunk_starts
 from relumt.plugin.tasks.document_chunks import chunks_per_document
