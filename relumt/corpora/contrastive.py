@@ -165,7 +165,10 @@ def contexts_of_inputs(entries: Sequence[Entry], path: Path, count: int) -> Iter
         UserError: the file is not the one of these entries.
     """
     inputs = load_text(path)
-    check_line_counts((path, path), (len(inputs), len(entries)))
+    if len(inputs) != len(entries):
+        raise UserError(
+            f"{path}: has {len(inputs)} lines, but the test set {len(entries)}; give the file of the same name"
+        )
     for number, (line, entry) in enumerate(zip(inputs, entries, strict=True), start=1):
         *context, sentence = line.split("<eos> ")
         if sentence.strip() != entry["src segment"].strip():
