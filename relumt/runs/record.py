@@ -241,7 +241,7 @@ def find_record_of_checkpoint(path: Path) -> RunRecord | None:
 def find_data_bin(run: Path, record: RunRecord) -> Path:
     """Return the data-bin that a run was trained on, which may not be there any more.
 
-    In records of relumt 0.1.0, a relative path begins at the folder in which the scripts ran, mostly a parent.
+    In earlier records, a relative path begins at the folder in which the scripts ran, mostly a parent.
     """
     folder, data_bin = run.resolve(), Path(record.data_bin)
     candidates = [base / data_bin for base in (folder, *folder.parents, Path.cwd())]

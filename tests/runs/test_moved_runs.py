@@ -55,7 +55,7 @@ def test_resuming_changes_what_is_kept_only_with_the_data(run, fairseq, kept):
     assert (kept / "dict.en.txt").read_text() == "x 1\n"
 
 
-@pytest.mark.parametrize("recorded", ["data-bin/small", None])  # by relumt 0.1.0, and now
+@pytest.mark.parametrize("recorded", ["data-bin/small", None])  # as in earlier records, and now
 @pytest.mark.parametrize("working_folder", ["moved/runs", "."])
 def test_a_data_bin_is_found_after_the_checkout_was_moved(run, config, tmp_path, monkeypatch, recorded, working_folder):
     run("train")
