@@ -217,9 +217,9 @@ def test_ctxpro_with_its_inputs(folder, capsys):
         assert [example.source_context for example in examples] == contexts
     assert examples[0] == FormExample("Do it.", "Denk", ["Just mull."], 1, {"rule": "DO.ELL"})
     assert "expected" in find_keys(folder / "examples")
-    for inputs, message in (
-        (INPUTS[:2], "inputs: has 2 lines, but the test set 3"),
-        (INPUTS[::-1], "inputs:1: is not the sentence of the test"),
-    ):
+    (folder / "examples").unlink()
+    capsys.readouterr()
+    problems = {"inputs: has 2 lines, but the test set 3": INPUTS[:2], "inputs:1: is not the sentence": INPUTS[::-1]}
+    for message, inputs in problems.items():
         write_lines(folder / "inputs", inputs)
         assert message in failing(folder, capsys, *arguments[1:4])
