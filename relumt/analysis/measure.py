@@ -110,7 +110,7 @@ def measure_checkpoint(
     )
     kept = maps.result()
     if config.maps_own_translations:
-        kept += map_own_translations(loaded, subset, config.num_maps, default_search(path))
+        kept += map_own_translations(loaded, subset, config.num_maps, default_search(loaded))
     return analysis, kept
 
 

@@ -36,7 +36,7 @@ UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
 
 MAX_LEN_A = 2
-"""--max-len-a for documents, as in configs/datasets: fairseq's default would cut them off at 200 tokens."""
+"""--max-len-a for documents, as in configs/datasets; fairseq's default would cut them off at 200 tokens."""
 
 logger = logging.getLogger(__name__)
 

@@ -281,14 +281,16 @@ def load(
         UserError: the model or the data-bin cannot be loaded.
     """
     loaded, folder = load_model(Path(checkpoint_or_run), None if data is None else Path(data), cpu)
-    encoding, search = load_encoding(folder, loaded.task, tokenized), default_search(loaded.path)
-    if loaded.document_length and search == SearchSettings():  # whose 200 tokens would cut off documents
-        search = replace(search, max_len_a=MAX_LEN_A)
-    return Translator(loaded, encoding, search)
+    return Translator(loaded, load_encoding(folder, loaded.task, tokenized), default_search(loaded))
 
 
-def default_search(path: Path) -> SearchSettings:
-    """Return the search settings that belong to a checkpoint or to the weights of an exported model."""
-    if is_model_folder(path.parent):
-        return read_config(path.parent).search
-    return search_of_run(find_record_of_checkpoint(path))
+def default_search(loaded: LoadedModel) -> SearchSettings:
+    """Return the search settings that belong to a checkpoint or an exported model, else fairseq's defaults.
+
+    For documents, which fairseq's default would cut off at 200 tokens, the default of --max-len-a is that of training.
+    """
+    folder = loaded.path.parent
+    found = (
+        read_config(folder).search if is_model_folder(folder) else search_of_run(find_record_of_checkpoint(loaded.path))
+    )
+    return replace(found, max_len_a=MAX_LEN_A) if loaded.document_length and found == SearchSettings() else found
