@@ -49,9 +49,9 @@ Row = list[str]
 
 def load(run: Path, args: argparse.Namespace) -> tuple[Any, Path]:
     """Load a run's model and the subset; return them and the data-bin."""
-    from relumt.runs.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model, with_texts
 
-    loaded, data_bin = load_model(run, args.data, cpu=False)
+    loaded, data_bin = load_model(run, with_texts(run, args.data), cpu=False)
     loaded.load_subset(args.subset)
     return loaded, data_bin
 

@@ -16,7 +16,7 @@ COMMANDS = {
     "corpus": ("corpora", "turn one of the papers' corpora into a data-bin"),
     "run": ("runs", "train, translate and analyze a run (used by scripts/)"),
     "average": ("runs", "average the parameters of checkpoints"),
-    "translate": ("runs", "translate the lines of standard input with a trained model"),
+    "translate": ("translation", "translate the lines of standard input with a trained model"),
     "export": ("runs", "write a trained model for other programs"),
     "analyze": ("analysis", "measure what trained models do on a test set"),
     "attend": ("analysis", "show the attention of a model that translates a sentence"),

@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relumt.corpora.contrastive import ExampleInContext
+from relumt.corpora.contrastive import ExampleInContext, FormExample
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import normalize_line
 from relumt.plugin.tasks.documents import ConcatenatedSentences, concatenate
 from relumt.runs.inference.loaded_model import LoadedModel
-from relumt.runs.inference.search import batches_by_length
+from relumt.runs.inference.search import SearchSettings, batches_by_length
 from relumt.runs.inference.text_encoding import index_words, load_encoding, load_segmenter
+from relumt.runs.inference.translator import search_hypotheses
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""
@@ -61,12 +62,14 @@ class Candidate:
         target: token indices of the context's references, the translation and the end-of-sentence symbol.
         start: position of the translation in `target`.
         num_context: number of sentences before the translation.
+        source_context: token indices of the source's sentences before the translated one, as a chunk; [0] for none.
     """
 
     source: Tensor
     target: Tensor
     start: int
     num_context: int
+    source_context: Tensor
 
 
 def sentence_candidates(
@@ -85,9 +88,10 @@ def sentence_candidates(
     """
     num_pairs = loaded.load_subset(subset)
     dataset = loaded.task.dataset(subset)
-    references, bounds, separator = dataset.tgt, np.arange(num_pairs + 1), torch.tensor([], dtype=torch.long)
+    sources, references, bounds = dataset.src, dataset.tgt, np.arange(num_pairs + 1)
     if isinstance(dataset.tgt, ConcatenatedSentences):
-        references, bounds, separator = dataset.tgt.sentences, dataset.tgt.bounds, dataset.tgt.separator
+        sources, references, bounds = dataset.src.sentences, dataset.tgt.sentences, dataset.tgt.bounds
+    separators = find_separators(loaded)
     documents = read_document_lengths(data / f"{subset}.docs", len(references))
     segment = load_segmenter(data)
     for number, example in enumerate(examples, start=1):
@@ -104,13 +108,49 @@ def sentence_candidates(
                 "examples of this test set, or a data-bin for this target language"
             )
         chunk = int(np.searchsorted(bounds, sentence, side="right")) - 1
-        context = [references[i] for i in range(bounds[chunk], sentence)]
-        yield [_candidate(dataset.src[chunk], context, variant, separator) for variant in variants]
+        before = range(bounds[chunk], sentence)
+        context = [sources[i] for i in before], [references[i] for i in before]
+        yield [_candidate(dataset.src[chunk], context, variant, separators) for variant in variants]
 
 
-def _candidate(source: Tensor, context: Sequence[Tensor], variant: Tensor, separator: Tensor) -> Candidate:
-    target = concatenate([*context, variant], separator)
-    return Candidate(source, target, len(target) - len(variant), len(context))
+def find_separators(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+    """Return the index of the token between sentences on both sides, [1] each, or [0] without one."""
+    return loaded.separator(loaded.task.source_dictionary), loaded.separator(loaded.task.target_dictionary)
+
+
+def _candidate(
+    source: Tensor,
+    context: tuple[Sequence[Tensor], Sequence[Tensor]],
+    variant: Tensor,
+    separators: tuple[Tensor, Tensor],
+) -> Candidate:
+    """Return a candidate after the sentences `context` of both sides."""
+    target = concatenate([*context[1], variant], separators[1])
+    source_context = concatenate(context[0], separators[0]) if context[0] else variant[:0]
+    return Candidate(source, target, len(target) - len(variant), len(context[1]), source_context)
+
+
+def after_own_context(
+    loaded: LoadedModel, examples: Sequence[Sequence[Candidate]], search: SearchSettings, batch_size: int
+) -> list[list[Candidate]]:
+    """Return the candidates with the model's own translation of the context in place of the references.
+
+    The context's sentences are translated as one chunk. If a translation leaves no room for the variant within the
+    model's positions, its beginning is left out.
+    """
+    _, separator = find_separators(loaded)
+    found = search_hypotheses(loaded, [variants[0].source_context for variants in examples], search, batch_size)
+
+    def replace_context(candidate: Candidate, own: Tensor) -> Candidate:
+        variant = candidate.target[candidate.start :]
+        room = loaded.max_positions[1] - len(variant) - len(separator)
+        target = torch.cat([own[:-1][-room:], separator, variant])
+        return replace(candidate, target=target, start=len(target) - len(variant))
+
+    return [
+        [replace_context(variant, hypotheses[0]["tokens"].cpu()) if hypotheses else variant for variant in variants]
+        for variants, hypotheses in zip(examples, found, strict=True)
+    ]
 
 
 def context_candidates(
@@ -123,25 +163,32 @@ def context_candidates(
         data: the data-bin, which says how text is prepared.
         examples: what to score.
     """
-    limit = getattr(loaded.task.cfg, "document_length", 0)
     source_side = load_encoding(data, loaded.task, False)
     target_as_source = replace(source_side.data_bin, source=source_side.data_bin.target)
     target_side = replace(source_side, data_bin=target_as_source, source=source_side.target)
-    separators = [torch.tensor([], dtype=torch.long)] * 2
-    if limit and loaded.task.cfg.document_separator:
-        separators = [torch.tensor([loaded.task.separator_index(x.source)]) for x in (source_side, target_side)]
+    separators = find_separators(loaded)
     for example in examples:
         source = source_side.encode([*example.source_context, example.source])
         context, variants = target_side.encode(example.target_context), target_side.encode(example.variants)
         longest = max(variants, key=len)
-        first = len(context)
-        for start in range(len(context) if limit else 0):
-            sides = source[start:], [*context[start:], longest]
-            if all(len(concatenate(*side)) <= limit for side in zip(sides, separators, strict=True)):
-                first = start
-                break
+        first = num_left_out(loaded, (source, separators[0]), ([*context, longest], separators[1]))
         chunk = concatenate(source[first:], separators[0])
-        yield [_candidate(chunk, context[first:], variant, separators[1]) for variant in variants]
+        before = source[first:-1], context[first:]
+        yield [_candidate(chunk, before, variant, separators) for variant in variants]
+
+
+def num_left_out(loaded: LoadedModel, *sides: tuple[Sequence[Tensor], Tensor]) -> int:
+    """Return how many sentences must be left out before the last one so that they fit into a chunk.
+
+    Args:
+        loaded: the model; all are left out if it reads single sentences.
+        sides: the sentences and the separator of the source and, if it is known, the target.
+    """
+    limit, num_context = loaded.document_length, len(sides[0][0]) - 1
+    for start in range(num_context if limit else 0):
+        if all(len(concatenate(sentences[start:], separator)) <= limit for sentences, separator in sides):
+            return start
+    return num_context
 
 
 @torch.no_grad()
@@ -201,7 +248,7 @@ def majority_accuracy(examples: Iterable[Example]) -> float:
     return sum(decided) / sum(map(Counter.total, correct.values()))
 
 
-def accuracies(examples: Sequence[ExampleInContext], decisions: Sequence[bool]) -> dict[str, Any]:
+def accuracies(examples: Sequence[ExampleInContext | FormExample], decisions: Sequence[bool]) -> dict[str, Any]:
     """Return the accuracy by distance to the antecedent, by category, and of blocks, as far as examples have them."""
     by_distance: dict[str, list[bool]] = defaultdict(list)
     by_category: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from relumt.analysis.attention_maps import AlignmentScorer, MapCollector, SentenceMaps, map_own_translations
 from relumt.analysis.collectors import AttentionCollector, FeedForwardCollector, learned_activations
-from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.units import BatchReader
-from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first
+from relumt.corpora.alignment import GoldAlignment, Unit, read_alignments, read_source_first
 from relumt.errors import UserError, print_status, printable, track_on_stderr
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
 from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
 from relumt.runs.environment import describe_revision, versions
-from relumt.runs.inference.loaded_model import LoadedModel, load_model
+from relumt.runs.inference.loaded_model import LoadedModel, load_model, with_texts
 from relumt.runs.inference.translator import default_search
 
 
@@ -54,7 +54,7 @@ def measure_checkpoint(
     Raises:
         UserError: the checkpoint or the test set is missing or unusable, or the number of gold alignments is wrong.
     """
-    loaded, data = load_model(checkpoint_or_run, config.data, config.cpu)
+    loaded, data = load_model(checkpoint_or_run, with_texts(checkpoint_or_run, config.data), config.cpu)
     require_attentions(loaded)
     model, task, path, subset = loaded.model, loaded.task, loaded.path, config.subset
     num_pairs, data_sha256 = loaded.load_subset(subset), find_subset_checksum(data, subset)
@@ -110,7 +110,7 @@ def measure_checkpoint(
     )
     kept = maps.result()
     if config.maps_own_translations:
-        kept += map_own_translations(loaded, subset, config.num_maps, default_search(path))
+        kept += map_own_translations(loaded, subset, config.num_maps, default_search(loaded))
     return analysis, kept
 
 

@@ -9,10 +9,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
+from relumt.corpora.alignment import Unit
 from relumt.errors import AttemptFailedError
 from relumt.files import encode_json, read_versioned, write_text_atomically
 from relumt.runs.flags import Count
@@ -24,7 +25,6 @@ SCHEMA = 5
 PerHead = list[float | None]
 """One value per head; None if no query of the head has a value, for example because all its rows are null."""
 
-Unit = Literal["subwords", "words"]
 """What the queries and keys of attention maps are."""
 
 Percentage = Annotated[str, Meta(pattern=r"\A[0-9]{1,2}(\.[0-9]{1,3})?\Z")]

@@ -9,7 +9,7 @@ from relumt.analysis.record import ANALYSIS, AnalysisFile, read_analysis
 from relumt.errors import UserError, print_status
 from relumt.files import file_sha256
 from relumt.runs.data_bin import gold_alignments_path
-from relumt.runs.record import TEST, RunRecord
+from relumt.runs.record import TEST, RunRecord, find_data_bin
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training import report_end, trained_record
 
@@ -34,7 +34,7 @@ def is_analyzed(folder: Path, record: RunRecord) -> bool:
         analysis = read_analysis(folder / ANALYSIS)
     except (FileNotFoundError, UserError):
         return False
-    gold, used = gold_alignments_path(Path(record.data_bin), TEST), analysis.checkpoints[0].alignments_sha256
+    gold, used = gold_alignments_path(find_data_bin(folder, record), TEST), analysis.checkpoints[0].alignments_sha256
     has_other_alignments = used is not None and gold.is_file() and file_sha256(gold) != used
     return not find_mismatch(analysis, record) and not has_other_alignments
 

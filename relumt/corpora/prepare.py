@@ -19,14 +19,13 @@ from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.corpora.options import Options
 from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewrite_file
-from relumt.corpora.record import describe_files, is_up_to_date, write_record
+from relumt.corpora.record import PREPARE_RECORD, describe_files, dictionary_path, is_up_to_date, write_record
 from relumt.corpora.shifted_pairs import report_shifts
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError, print_status
 from relumt.files import Rewrite, StagingArea, atomic_folder, file_sha256, normalize_file
 from relumt.installation import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
 
-PREPARE_RECORD = "prepare.json"
 PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 FAIRSEQ_BATCH_MULTIPLE = 8
@@ -124,7 +123,7 @@ class DataBinBuilder:
         with progress_step("binarize"):
             counts["types"] = binarize(texts, options.languages, result, not options.separate_dictionaries)
         for language in options.languages if options.separator else ():
-            with (result / f"dict.{language}.txt").open("a", encoding="utf-8") as file:
+            with dictionary_path(result, language).open("a", encoding="utf-8") as file:
                 file.write(f"{options.separator} 1\n")  # last: the indices of the other words do not change
         return counts | {"binarized": num_lines | {"train": sum(kept)}}
 
@@ -215,7 +214,7 @@ def binarize(texts: Inputs, languages: tuple[str, str], out: Path, joined: bool)
         encode = partial(_encode, "\n".join(dictionary.symbols), dictionary.unk(), dictionary.eos(), dtype)
         for language in group:
             num_types[language] = len(dictionary)
-            dictionary.save(str(out / f"dict.{language}.txt"))
+            dictionary.save(str(dictionary_path(out, language)))
             for split in SPLITS:
                 prefix, sizes = out / f"{split}.{'-'.join(languages)}.{language}", array("i")
                 with Path(f"{prefix}.bin").open("wb") as file:

@@ -7,7 +7,15 @@ from relumt.corpora.bitext import Inputs
 from relumt.errors import UserError, print_status
 from relumt.files import changed_files, encode_json, file_sha256, read_json
 
+PREPARE_RECORD = "prepare.json"
+"""The record of a data-bin."""
+
 Scalar = str | int | float | bool | None
+
+
+def dictionary_path(data_bin: Path, language: str) -> Path:
+    """Return the path of fairseq's dictionary of a language in a data-bin."""
+    return data_bin / f"dict.{language}.txt"
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,18 @@ alone, the languages are read from file names, and the kind of subwords from the
 
 import hashlib
 import re
+import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
+from relumt.corpora.bpe import BPE_METHODS
+from relumt.corpora.record import PREPARE_RECORD, dictionary_path
 from relumt.errors import UserError
-from relumt.files import file_sha256, load_text, read_json
+from relumt.files import atomic_folder, encode_json, file_sha256, load_text, read_json
 from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
@@ -187,7 +191,32 @@ class DataBin(PrepareRecord):
 
     def dictionary_path(self, language: str) -> Path:
         """Return the path of fairseq's dictionary of a language."""
-        return self.folder / f"dict.{language}.txt"
+        return dictionary_path(self.folder, language)
+
+    @property
+    def subwords_path(self) -> Path | None:
+        """The path of the file with the merges or the model that split words, None without subwords."""
+        method = BPE_METHODS.get(self.bpe)
+        return self.folder / method.file if method else None
+
+    def require_subwords(self) -> None:
+        """Raise UserError if the file that splits words is missing or not that of this data-bin."""
+        path = self.subwords_path
+        if path is None:
+            return
+        if not path.is_file():
+            raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
+        if self.bpe_sha256 not in (None, file_sha256(path)):
+            raise UserError(
+                f"{path}: damaged, or of another data-bin (its checksum is not the one in {PREPARE_RECORD}); copy it "
+                "again"
+            )
+
+    @property
+    def preparation(self) -> Preparation:
+        """How a text becomes the model's input, without what only concerns the texts of this data-bin."""
+        found = Preparation(**{field.name: getattr(self, field.name) for field in fields(Preparation)})
+        return replace(found, plain_references=False)
 
 
 def open_data_bin(folder: Path) -> DataBin:
@@ -198,7 +227,7 @@ def open_data_bin(folder: Path) -> DataBin:
     """
     require_path(folder, "data-bin")
     try:
-        record = read_json(folder / "prepare.json", PrepareRecord, "prepare the data-bin again")
+        record = read_json(folder / PREPARE_RECORD, PrepareRecord, "prepare the data-bin again")
         data_bin = DataBin(folder=folder, prepared=True, **asdict(record))
     except FileNotFoundError:
         data_bin = _inspect(folder)
@@ -219,9 +248,27 @@ def _inspect(folder: Path) -> DataBin:
             "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
         )
     source, target = names[0].groups()
-    subwords = guess_subwords(folder / f"dict.{target}.txt")
+    subwords = guess_subwords(dictionary_path(folder, target))
     tokenized = subwords != "sentencepiece"
     return DataBin(folder=folder, source=source, target=target, tokenized=tokenized, bpe=subwords)
+
+
+def write_preparation(folder: Path, data_bin: DataBin) -> None:
+    """Write what turns text into a model's input and back: dictionaries, subwords and a short prepare.json."""
+    for path in (*map(data_bin.dictionary_path, data_bin.languages), data_bin.subwords_path):
+        if path and path.is_file():  # fairseq-preprocess leaves no subwords in a data-bin
+            shutil.copyfile(path, folder / path.name)
+    (folder / PREPARE_RECORD).write_text(encode_json(data_bin.preparation), encoding="utf-8")
+
+
+def keep_preparation(folder: Path, data_bin: DataBin) -> None:
+    """Let `folder` have what `write_preparation` writes; what it has stays if it says the same as the data-bin."""
+    with suppress(UserError):  # nothing is kept, or not all of it
+        kept = open_data_bin(folder)
+        if kept.preparation == data_bin.preparation and kept.dictionaries() == data_bin.dictionaries():
+            return
+    with atomic_folder(folder) as stage:
+        write_preparation(stage.result, data_bin)
 
 
 def gold_alignments_path(folder: Path, subset: str) -> Path:
@@ -235,9 +282,9 @@ def find_subwords(folder: Path, target: str) -> SubwordMethod:
     Raises:
         UserError: prepare.json is not valid; or there is neither, or the dictionary is not UTF-8.
     """
-    if (folder / "prepare.json").is_file():
+    if (folder / PREPARE_RECORD).is_file():
         return open_data_bin(folder).bpe
-    return guess_subwords(folder / f"dict.{target}.txt")
+    return guess_subwords(dictionary_path(folder, target))
 
 
 def guess_subwords(dictionary: Path) -> SubwordMethod:

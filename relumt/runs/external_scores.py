@@ -29,7 +29,7 @@ from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.flags import list_known
 from relumt.runs.launch import locked
-from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
+from relumt.runs.record import RUN_RECORD, RunRecord, find_data_bin, load_record, save_record
 from relumt.runs.scores import generate_output, load_scored_lines
 from relumt.runs.translations import read_sources
 
@@ -128,7 +128,7 @@ def segments_of_run(run: Path, subset: str, data: Path | None) -> list[Segment]:
         UserError: the subset is not scored, a file is missing, or the data-bin is not the one that was translated.
     """
     record, evaluation = require_evaluation(run, subset)
-    data_bin = open_data_bin(data or Path(record.data_bin))
+    data_bin = open_data_bin(data or find_data_bin(run, record))
     if data_bin.evaluation_checksum(subset) != evaluation.setup.data:
         raise UserError(
             f"{data_bin.folder}: its {subset} set is not the one that {run} translated; evaluate the run again, or "

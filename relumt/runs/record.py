@@ -4,6 +4,7 @@
 in relumt reads or writes it.
 """
 
+import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ RUN_RECORD = "run.json"
 
 BACKUP = "run.json.bak"
 """Copy of run.json, to restore it from if it is damaged."""
+
+PREPARATION = "preparation"
+"""Name of the folder in a run's folder with the dictionaries, the subwords and the prepare.json of its data-bin."""
 
 CHECKPOINTS = "checkpoints"
 """Name of the folder of checkpoints in a run's folder."""
@@ -122,7 +126,7 @@ class RunRecord:
 
     Attributes:
         dataset, model, seed: the run's name.
-        data_bin: path of its data-bin.
+        data_bin: path of its data-bin, absolute or relative to the run's folder.
         started: when training first started.
         provenance: what decides the result of training.
         extra_flags: fairseq-train's flags on the command line of the last start, beyond those of configs/.
@@ -227,18 +231,45 @@ def load_record(folder: Path) -> RunRecord:
     return record
 
 
+def find_run(checkpoint: Path) -> Path | None:
+    """Return the folder of the run that a checkpoint belongs to, None if it belongs to none."""
+    folder = checkpoint.absolute().parent  # not resolved: a link in a run's folder has to be a checkpoint of that run
+    return folder.parent if folder.name == CHECKPOINTS and (folder.parent / RUN_RECORD).is_file() else None
+
+
 def find_record_of_checkpoint(path: Path) -> RunRecord | None:
-    """Return the record of the run in whose folder a checkpoint lies, None if there is none."""
-    folder = path.absolute().parent  # not resolved: a link in a run's folder has to be a checkpoint of that run
-    return find_record(folder.parent) if folder.name == CHECKPOINTS else None
+    """Return the record of the run that a checkpoint belongs to, None if it belongs to none."""
+    run = find_run(path)
+    return find_record(run) if run else None
 
 
-def find_data_bin(run: Path) -> Path:
-    """Return the data-bin that a run was trained on; raise UserError if `run` is not a run's folder."""
-    record = find_record(run) if run.is_dir() else None
-    if record is None:
-        raise UserError(f"{run}: no run.json that names the data-bin; give one with --data")
-    return Path(record.data_bin)
+def find_data_bin(run: Path, record: RunRecord) -> Path:
+    """Return the data-bin that a run was trained on, which may not be there any more.
+
+    In earlier records, a relative path begins at the folder in which the scripts ran, mostly a parent.
+    """
+    folder, data_bin = run.resolve(), Path(record.data_bin)
+    candidates = [base / data_bin for base in (folder, *folder.parents, Path.cwd())]
+    found = next(filter(Path.is_dir, candidates), candidates[0])
+    return data_bin if data_bin.is_absolute() else Path(os.path.relpath(found))
+
+
+def data_bin_of_checkpoint(checkpoint: Path) -> Path:
+    """Return the data-bin that a checkpoint was trained on; raise UserError if it belongs to no run."""
+    run = find_run(checkpoint)
+    if run is None:
+        raise UserError(f"{checkpoint}: no run.json that names the data-bin; give one with --data")
+    return find_data_bin(run, load_record(run))
+
+
+def find_preparation(checkpoint: Path) -> Path:
+    """Return the folder that says how text becomes a checkpoint's input: the run's own, or else its data-bin.
+
+    Raises:
+        UserError: the checkpoint belongs to no run.
+    """
+    run = find_run(checkpoint)
+    return run / PREPARATION if run and (run / PREPARATION).is_dir() else data_bin_of_checkpoint(checkpoint)
 
 
 def save_record(folder: Path, record: RunRecord) -> None:

@@ -3,6 +3,7 @@
 Also which checkpoint in a run's folder translates.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -112,6 +113,12 @@ class RunConfig:
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
         return self.folder / CHECKPOINTS
+
+    @property
+    def recorded_data_bin(self) -> str:
+        """The path of the data-bin in run.json, relative to the run's folder so that both can be moved together."""
+        data_bin = self.data_bin.folder
+        return str(data_bin if data_bin.is_absolute() else os.path.relpath(data_bin.resolve(), self.folder.resolve()))
 
     def train_flags(self, extra: list[str]) -> Flags:
         """Return fairseq-train's flags: the dataset's, overridden by the model's, overridden by `extra`.

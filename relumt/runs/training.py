@@ -13,7 +13,7 @@ from relumt.errors import UserError, print_status, quote
 from relumt.files import file_sha256
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.process import SAMPLES_VARIABLE
-from relumt.runs.data_bin import DataBin
+from relumt.runs.data_bin import DataBin, keep_preparation
 from relumt.runs.dataset_config import load_dataset, require_numbered_checkpoints
 from relumt.runs.environment import Device, current_environment
 from relumt.runs.flags import Flags, differences, join_flag_values
@@ -26,6 +26,7 @@ from relumt.runs.launch import (
     run_fairseq,
 )
 from relumt.runs.record import (
+    PREPARATION,
     RUN_RECORD,
     AcceptedChange,
     Divergence,
@@ -98,7 +99,7 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     record = open_record(config, provenance, arguments, request.force)
     if report_end(config, record):
         return
-    record = replace(record, extra_flags=extra_flags, data_bin=str(config.data_bin.folder))
+    record = replace(record, extra_flags=extra_flags, data_bin=config.recorded_data_bin)
     if pretraining and is_new:
         is_trained = has_checkpoints(pretraining.folder)  # not before a dry run
         weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
@@ -112,6 +113,7 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         if pretraining and is_new and trained_record(pretraining).divergence:
             reason = f"the run on {pretraining.dataset}, from whose weights it would start, diverged"
             record = replace(record, divergence=Divergence(0, reason))
+        keep_preparation(config.folder / PREPARATION, config.data_bin)
         save_record(config.folder, record)
         if report_end(config, record):
             return
@@ -199,7 +201,7 @@ def open_record(config: RunConfig, provenance: Provenance, arguments: list[str],
     if record is None and started:
         raise UserError(f"{config.folder}: checkpoints without {RUN_RECORD}; {recovery_advice(config.folder)}")
     if record is None or not (started or record.has_ended):
-        return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), _now(), provenance)
+        return RunRecord(config.dataset, config.model, config.seed, config.recorded_data_bin, _now(), provenance)
     changed = differences(record.provenance.facts(), provenance.facts())
     if not changed:
         return record

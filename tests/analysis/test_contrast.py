@@ -10,6 +10,7 @@ from fairseq.data.data_utils import load_indexed_dataset
 from relumt.analysis.contrast import (
     SentenceExample,
     accuracies,
+    after_own_context,
     context_candidates,
     decide,
     majority_accuracy,
@@ -20,6 +21,7 @@ from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, read_examples, write_examples
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.inference.loaded_model import load_model
+from relumt.runs.inference.search import SearchSettings
 from tests.plugin.model.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
@@ -125,6 +127,37 @@ def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, sep
     assert decide(loaded, candidates, 2) == [x[0] > max(x[1:]) for x in expected]
 
 
+OWN = {"short": "w6 w7", "too long": "w6 " * 2000}
+
+
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("separator", ["", SEPARATOR])
+def test_the_model_may_read_its_own_translation_of_the_context(data, checkpoint_with, monkeypatch, separator, own):
+    loaded = load(checkpoint_with, data)
+    loaded.task.cfg.document_length, loaded.task.cfg.document_separator = 30, separator
+    sources = []
+
+    def search(loaded, contexts, search, batch_size):
+        sources.extend(contexts)
+        return [[{"tokens": torch.tensor([*tokens(OWN[own]), 2])}] if len(x) else [] for x in contexts]
+
+    monkeypatch.setattr("relumt.analysis.contrast.search_hypotheses", search)
+    candidates = list(context_candidates(loaded, data, EXAMPLES))
+    found = after_own_context(loaded, candidates, SearchSettings(), 8)
+    read = [f"w1 w1 w1 {separator} w2", "", "w1 " * 9]
+    assert [x.tolist() for x in sources] == [[*tokens(words), 2] if words else [] for words in read]
+    expected = []
+    for example, has_context in zip(EXAMPLES, (True, False, True), strict=True):
+        expected.append([])
+        for variant in example.variants:
+            room = loaded.max_positions[1] - len(tokens(f"{variant} {separator}")) - 1
+            before = [*tokens(OWN[own])[-room:], *tokens(separator)] if has_context else []
+            source = tokens(f" {separator} ".join([*example.source_context, example.source]))
+            expected[-1].append(log_probability(loaded, source, before, variant))
+    assert flat(score_examples(loaded, found, 3)) == pytest.approx(flat(expected), rel=1e-4)
+    assert [variants[0].num_context for variants in found] == [2, 0, 1]
+
+
 def test_accuracies_by_hand():
     examples = [
         ExampleInContext("a", "b", ["c"], distance=distance, categories={"kind": kind}, block=block)
@@ -156,8 +189,8 @@ def test_majority_accuracy_by_hand(examples, expected):
     assert found == pytest.approx(expected)
 
 
-def contrast(checkpoint, data, examples):
-    main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
+def contrast(checkpoint, data, examples, *flags):
+    main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples), *flags])
 
 
 def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
@@ -172,6 +205,8 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     assert all(0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0 for result in results)
     assert results[1]["mean_context_sentences"] == 1 and results[1]["blocks"]["blocks"] == 2
     assert results[1]["accuracy_by_distance"].keys() == {"0", "1", "unknown"}
+    contrast(checkpoint, data, tmp_path / "sentences", "--own-context")
+    assert json.loads(capsys.readouterr().out)["target_context"] == "own translation"
 
 
 @pytest.mark.parametrize(

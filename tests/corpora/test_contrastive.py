@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relumt.cli import main
-from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
+from relumt.corpora.contrastive import ExampleInContext, FormExample, find_keys, read_examples
 from relumt.files import write_lines
 
 DOCUMENT = [
@@ -93,7 +93,7 @@ def test_contrapro_with_documents(folder, capsys):
     assert second.categories == {"pronouns": "it:ihn", "antecedent": "before the sentence"}
     assert third.categories["antecedent"] == "unknown"
     assert "wrote 3 examples with 1.67 sentences of context on average" in capsys.readouterr().err
-    assert has_contexts(folder / "examples")
+    assert "document" not in find_keys(folder / "examples")
 
 
 def test_no_context_is_a_choice_and_entries_may_be_lines(folder):
@@ -177,7 +177,7 @@ DOCUMENTS = ["contrapro.json", "--documents", "documents"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["anaphora.json", "--documents", "documents"], "has its own contexts; drop --documents and --text"),
+        (["anaphora.json", "--documents", "documents"], "has its own contexts; drop --documents, --text and --inputs"),
         ([*DOCUMENTS, "--language-pair", "en-fr"], "documents: has no document YEAR/NAME for '1999_1_2.de'"),
         ([*DOCUMENTS, "--language-pair", "de"], "expected two languages"),
     ],
@@ -198,3 +198,28 @@ def test_text_files_of_another_set(folder, capsys, names, message):
     for path in (folder / f"contrapro.{name}" for name in names):
         write_lines(path, path.read_text(encoding="utf-8").splitlines()[1:])
     assert message in failing(folder, capsys, "contrapro.json", "--text", "contrapro")
+
+
+INPUTS = ["Mull.<eos> Just mull.<eos> Do it.", "Why?<eos>  <eos> You don't.", "Yes."]
+FORMS = [
+    {"src segment": line.split("<eos> ")[-1], "expected": form, "ante distance": 1, "rule": "DO.ELL", "segment id": 4}
+    for line, form in zip(INPUTS, ("Denk", "Braucht", "Ja"), strict=True)
+]
+
+
+def test_ctxpro_with_its_inputs(folder, capsys):
+    (folder / "ctxpro.json").write_text(json.dumps(FORMS))
+    write_lines(folder / "inputs", INPUTS)
+    arguments = ["import-contrast", "ctxpro.json", "--inputs", "inputs", "--out", "examples"]
+    for count, contexts in ((5, [["Mull.", "Just mull."], ["Why?"], []]), (1, [["Just mull."], ["Why?"], []])):
+        main([*arguments, "--context", str(count)])
+        examples = read_examples(folder / "examples", FormExample)
+        assert [example.source_context for example in examples] == contexts
+    assert examples[0] == FormExample("Do it.", "Denk", ["Just mull."], 1, {"rule": "DO.ELL"})
+    assert "expected" in find_keys(folder / "examples")
+    (folder / "examples").unlink()
+    capsys.readouterr()
+    problems = {"inputs: has 2 lines, but the test set 3": INPUTS[:2], "inputs:1: is not the sentence": INPUTS[::-1]}
+    for message, inputs in problems.items():
+        write_lines(folder / "inputs", inputs)
+        assert message in failing(folder, capsys, *arguments[1:4])

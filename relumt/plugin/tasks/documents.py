@@ -35,6 +35,9 @@ from relumt.plugin.training_device import check_training_device
 UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
 
+MAX_LEN_A = 2
+"""--max-len-a for documents, as in configs/datasets; fairseq's default would cut them off at 200 tokens."""
+
 logger = logging.getLogger(__name__)
 
 NUM_STATISTICS = 10
@@ -253,7 +256,6 @@ class DocumentsTask(BleuValidation, TranslationTask):
                 f"add --max-source-positions {length} --max-target-positions {length}"
             )
         if length:
-            # fairseq's default of 200 tokens would truncate documents; these are the limits of configs/datasets.
-            search_args = {"max_len_a": 2, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
+            search_args = {"max_len_a": MAX_LEN_A, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
             self.cfg.eval_bleu_args = json.dumps(search_args)
         return super().build_model(cfg, from_checkpoint)

@@ -10,11 +10,10 @@ model, task and search and the checksum of the weights, and prepare.json, dictio
 """
 
 import json
-import shutil
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,10 +32,10 @@ from relumt.plugin.checkpoints.loading import (
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
 from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
-from relumt.runs.data_bin import DataBin, Preparation, open_data_bin
+from relumt.runs.data_bin import DataBin, open_data_bin, write_preparation
 from relumt.runs.inference.search import SearchSettings, search_of_run
-from relumt.runs.inference.text_encoding import require_languages, require_subwords, subwords_path
-from relumt.runs.record import find_data_bin, find_record_of_checkpoint
+from relumt.runs.inference.text_encoding import require_languages
+from relumt.runs.record import find_preparation, find_record_of_checkpoint
 from relumt.runs.run_config import find_checkpoint
 
 STOCK_CHECKPOINT, CONFIG, WEIGHTS = "model.pt", "config.json", "model.safetensors"
@@ -204,7 +203,7 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
 
     Args:
         checkpoint_or_run: a checkpoint, or the folder of a run for its scored (else best) checkpoint.
-        data: data-bin; None for the one that the run names.
+        data: data-bin; None for what the run keeps of it.
         file_format: "fairseq" or "safetensors".
         out: the folder, which must be empty or missing.
 
@@ -215,13 +214,13 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
         raise UserError(f"{out}: is not empty; choose another --out, or delete the folder")
     relumt.register()
     path = find_checkpoint(checkpoint_or_run)
-    data_bin = open_data_bin(data or find_data_bin(checkpoint_or_run))
+    data_bin = open_data_bin(data or find_preparation(path))
     checkpoint = open_checkpoint_safely(path)
     require_vocabulary(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
     if data_bin.prepared:  # fairseq-preprocess leaves no subwords in a data-bin
-        require_subwords(data_bin)
+        data_bin.require_subwords()
     with atomic_folder(out) as stage:
         if file_format == "fairseq":  # which takes the search from its command line
             save_checkpoint_durably(stock_checkpoint(checkpoint, path), stage.result / STOCK_CHECKPOINT)
@@ -249,15 +248,3 @@ def require_vocabulary(path: Path, checkpoint: Mapping[str, Any], data_bin: Data
             f"{path}: was trained with another vocabulary than that of {data_bin.folder}; give the data-bin that it "
             "was trained on (--data, or DATA_BIN for the scripts)"
         )
-
-
-def write_preparation(folder: Path, data_bin: DataBin) -> None:
-    """Write what turns text into a model's input and back: dictionaries, subwords and a short prepare.json."""
-    for path in map(data_bin.dictionary_path, data_bin.languages):
-        shutil.copyfile(path, folder / path.name)
-    subwords = subwords_path(data_bin)
-    if subwords and subwords.is_file():  # fairseq-preprocess leaves none in a data-bin
-        shutil.copyfile(subwords, folder / subwords.name)
-    preparation = {field.name: getattr(data_bin, field.name) for field in fields(Preparation)}
-    preparation["plain_references"] = False
-    (folder / "prepare.json").write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")

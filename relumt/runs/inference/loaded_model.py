@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import FairseqDataset, LanguagePairDataset
+from fairseq.data import Dictionary, FairseqDataset, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
@@ -21,7 +21,7 @@ import relumt
 from relumt.errors import UserError
 from relumt.plugin.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.runs.inference.export import WEIGHTS, is_model_folder, read_model
-from relumt.runs.record import find_data_bin
+from relumt.runs.record import data_bin_of_checkpoint, find_preparation
 from relumt.runs.run_config import find_checkpoint
 
 SHUFFLE_SEED = 1
@@ -51,6 +51,16 @@ class LoadedModel:
     def max_positions(self) -> tuple[int, int]:
         """The longest source and target that the model can read."""
         return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+
+    @property
+    def document_length(self) -> int:
+        """The most tokens in the chunks of documents that the model was trained on; 0 for a model of sentences."""
+        return getattr(self.task.cfg, "document_length", 0)
+
+    def separator(self, dictionary: Dictionary) -> Tensor:
+        """Return the index of the token between two sentences of a chunk, [1], or [0] without one."""
+        index = self.task.separator_index(dictionary) if self.document_length else None
+        return torch.tensor([] if index is None else [index], dtype=torch.long)
 
     def load_subset(self, subset: str) -> int:
         """Load a subset of the data and return its number of sentence pairs.
@@ -172,7 +182,8 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
 
     Args:
         checkpoint_or_run: a checkpoint file, the folder of a run, or a folder that `write_model` has written to.
-        data: data-bin; None for the one that the run was trained on, or the folder of an exported model.
+        data: data-bin; None for what the run keeps of the one that it was trained on, without its texts, or for the
+            folder of an exported model.
         cpu: do not use a GPU.
 
     Raises:
@@ -187,7 +198,8 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         # As fairseq does when it loads a checkpoint. Without the flag, OmegaConf refuses the namespace in it.
         state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
     else:
-        path, data = find_checkpoint(checkpoint_or_run), data or find_data_bin(checkpoint_or_run)
+        path = find_checkpoint(checkpoint_or_run)
+        data = data or find_preparation(path)
         open_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(
@@ -207,6 +219,17 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         ) from None
     cuda, model = torch.cuda.is_available() and not cpu, model.eval()
     return LoadedModel(path, model.cuda() if cuda else model, task, cuda), data
+
+
+def with_texts(checkpoint_or_run: Path, data: Path | None) -> Path | None:
+    """Return the `data` with which `load_model` can load subsets, too: of a run, its data-bin.
+
+    Raises:
+        UserError: the checkpoint is missing, or belongs to no run.
+    """
+    if data or is_model_folder(checkpoint_or_run):
+        return data
+    return data_bin_of_checkpoint(find_checkpoint(checkpoint_or_run))
 
 
 def require_model(path: Path) -> None:

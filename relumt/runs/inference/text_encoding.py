@@ -13,7 +13,7 @@ from relumt.corpora.bitext import RESERVED_WORDS
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
 from relumt.errors import UserError
-from relumt.files import file_sha256, normalize_line
+from relumt.files import normalize_line
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.run_config import POST_PROCESS
 
@@ -103,27 +103,5 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
         UserError: the data-bin has no file of subwords, or that of another data-bin.
     """
     data_bin = open_data_bin(data)
-    path = require_subwords(data_bin)
-    if path is None:
-        return list
-    return BPE_METHODS[data_bin.bpe].load(data)
-
-
-def require_subwords(data_bin: DataBin) -> Path | None:
-    """Return the path of the file that splits words, None without subwords; UserError if it is not the data-bin's."""
-    path = subwords_path(data_bin)
-    if path is None:
-        return None
-    if not path.is_file():
-        raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
-    if data_bin.bpe_sha256 not in (None, file_sha256(path)):
-        raise UserError(
-            f"{path}: damaged, or of another data-bin (its checksum is not the one in prepare.json); copy it again"
-        )
-    return path
-
-
-def subwords_path(data_bin: DataBin) -> Path | None:
-    """Return the path of the file with the merges or model that split words, None without subwords."""
-    method = BPE_METHODS.get(data_bin.bpe)
-    return data_bin.folder / method.file if method else None
+    data_bin.require_subwords()
+    return BPE_METHODS[data_bin.bpe].load(data) if data_bin.bpe in BPE_METHODS else list

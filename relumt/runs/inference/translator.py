@@ -1,26 +1,27 @@
-"""Translate text with a trained model, and align translations by its cross-attention: `relumt.load`. Shapes: T S.
-
-T target subwords and S source subwords, each with the end of the sentence.
-"""
+"""Translate sentences and documents with a trained model, and align translations: `relumt.load`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.corpora.alignment import links_of_largest_weight
-from relumt.errors import UserError
-from relumt.plugin.model.attention import MechanismAttention
-from relumt.plugin.model.hooks import attention_hook
+from relumt.attention.metrics.words import join_words
+from relumt.corpora.alignment import Unit
+from relumt.errors import UserError, print_status
+from relumt.plugin.tasks.chunks import chunk_starts
+from relumt.plugin.tasks.document_chunks import chunks_per_document
+from relumt.plugin.tasks.documents import MAX_LEN_A, concatenate
 from relumt.runs.inference.export import is_model_folder, read_config
-from relumt.runs.inference.loaded_model import LoadedModel, TokenPair, load_model
+from relumt.runs.inference.loaded_model import LoadedModel, load_model
 from relumt.runs.inference.search import MAX_BEAM, SearchSettings, batches_by_length, search_of_run
 from relumt.runs.inference.text_encoding import TextEncoding, load_encoding
+from relumt.runs.inference.word_alignment import Alignment, align_by_weights, last_cross_attention, merge_words
 from relumt.runs.record import find_record_of_checkpoint
 
 BATCH_SIZE = 64
@@ -29,7 +30,7 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation of a sentence.
+    """A translation of a sentence, or of a chunk of consecutive sentences of a document.
 
     Attributes:
         text: plain text, or Moses tokens if the model was loaded with `tokenized`.
@@ -37,6 +38,8 @@ class Translation:
         tokens: the subwords.
         token_scores: log2-probability of each subword and of the end of the sentence.
         source_tokens: the subwords that the model read.
+        sentences: `text` by sentence; one for the whole text if the model was trained without a separator between
+            sentences, or has lost one.
         source, target: token indices of the two sides, each with its end-of-sentence symbol.
     """
 
@@ -45,27 +48,13 @@ class Translation:
     tokens: list[str]
     token_scores: list[float]
     source_tokens: list[str]
+    sentences: list[str]
     source: Tensor = field(repr=False, compare=False)
     target: Tensor = field(repr=False, compare=False)
 
 
-EMPTY = Translation("", 0.0, [], [], [], torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+EMPTY = Translation("", 0.0, [], [], [], [""], torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
 """The translation of a text without words, which the model does not read."""
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How a translation is aligned with its source.
-
-    Attributes:
-        weights: cross-attention of the last layer, averaged over heads, [T, S]; the last row predicts the end of the
-            sentence, and the last column is the source's.
-        links: (source subword, target subword), counted from 0: for each target subword, the source subword with the
-            largest weight; none if all weights are 0. The ends of the sentences are left out.
-    """
-
-    weights: Tensor
-    links: list[tuple[int, int]]
 
 
 class Translator:
@@ -109,32 +98,100 @@ class Translator:
             UserError: a text is too long for the model, or the beam is too small for `nbest`.
         """
         search = self.search_with(beam, nbest)
-        sources = self.encode(texts, first_number)
+        sources = self.encode(texts, map("line {}".format, count(first_number)))
+        return self._translate(sources, nbest, search, batch_size)
+
+    def translate_documents(
+        self,
+        documents: Sequence[Sequence[str]],
+        beam: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        first_number: int = 1,
+    ) -> list[list[Translation]]:
+        """Return the translation of each document: of its chunks, which are as long as the model was trained to read.
+
+        A chunk takes the next sentences of its document until its source would exceed --document-length. For a model
+        of sentences, and for a sentence that is longer, a chunk is one sentence. Chunks whose translation has another
+        number of separators than the source, or was cut off at the longest length that the search allows, are
+        translated again, sentence by sentence. `translate` translates sentences without context.
+
+        Args:
+            documents: the sentences of each document.
+            beam, batch_size: see `translate_nbest`.
+            first_number: number of the first document in error messages.
+
+        Raises:
+            UserError: a sentence has no words or is too long for the model.
+        """
+        search = self.search_with(beam, 1)
+        numbered = enumerate(documents, start=first_number)
+        places = [f"document {n}, sentence {s}" for n, document in numbered for s in range(1, len(document) + 1)]
+        sentences = self.encode([text for document in documents for text in document], places)
+        for place, sentence in zip(places, sentences, strict=True):
+            if len(sentence) == 1:
+                raise UserError(f"{place} has no words; give text in the model's source language")
+        lengths, sizes = list(map(len, documents)), np.array(list(map(len, sentences)))
+        separator = self.loaded.separator(self.encoding.source)
+        starts = chunk_starts(lengths, sizes, sizes, self.loaded.document_length, bool(len(separator)))
+        chunks = [sentences[start:end] for start, end in pairwise([*starts, len(sentences)])]
+        sources = [concatenate(chunk, separator) for chunk in chunks]
+        found = self._translate(sources, 1, search, batch_size)
+        again = [n for n, chunk in enumerate(chunks) if len(chunk) > 1 and not self._is_whole(found[n][0], search)]
+        if again:
+            print_status(f"{len(again)} of {len(chunks)} chunks: translated again, sentence by sentence")
+        single = [sentence for number in again for sentence in chunks[number]]
+        singles = iter(self._translate(single, 1, search, batch_size))
+        for number in again:
+            found[number] = [best for (best,) in islice(singles, len(chunks[number]))]
+        counts, parts = chunks_per_document(list(map(len, chunks)), lengths), iter(found)
+        return [list(chain.from_iterable(islice(parts, count))) for count in counts]
+
+    def _is_whole(self, translation: Translation, search: SearchSettings) -> bool:
+        """Return whether a translation has as many separators as its source, and was not cut off."""
+        num_sentences = len(split_at(translation.source, self.loaded.separator(self.encoding.source)))
+        longest = min(search.max_len_a * len(translation.source) + search.max_len_b, self.loaded.max_positions[1] - 1)
+        return len(translation.sentences) == num_sentences and len(translation.tokens) < int(longest)
+
+    def _translate(
+        self, sources: Sequence[Tensor], nbest: int, search: SearchSettings, batch_size: int
+    ) -> list[list[Translation]]:
+        """Return the best translations of token indices, at most `nbest`, best first."""
         found = [best[:nbest] for best in search_hypotheses(self.loaded, sources, search, batch_size)]
-        decoded = iter(self.encoding.decode(hypothesis["tokens"].cpu() for best in found for hypothesis in best))
+        parts = [
+            [split_at(hypothesis["tokens"].cpu(), self.loaded.separator(self.encoding.target)) for hypothesis in best]
+            for best in found
+        ]
+        decoded = iter(self.encoding.decode(part for best in parts for hypothesis in best for part in hypothesis))
         return [
-            [self._describe(source, hypothesis, next(decoded)) for hypothesis in best]
-            for source, best in zip(sources, found, strict=True)
+            [
+                self._describe(source, hypothesis, list(islice(decoded, len(own))))
+                for hypothesis, own in zip(best, own_parts, strict=True)
+            ]
+            for source, best, own_parts in zip(sources, found, parts, strict=True)
         ]
 
-    def _describe(self, source: Tensor, hypothesis: dict[str, Any], text: str) -> Translation:
+    def _describe(self, source: Tensor, hypothesis: dict[str, Any], sentences: list[str]) -> Translation:
         """Return fairseq's hypothesis as a translation."""
-        target = hypothesis["tokens"].cpu()
+        target, text = hypothesis["tokens"].cpu(), " ".join(filter(None, sentences))
+        num_sentences = len(split_at(source, self.loaded.separator(self.encoding.source)))
         return Translation(
             text,
             float(hypothesis["score"]) / math.log(2),
             [self.encoding.target[index] for index in target[:-1].tolist()],
             (hypothesis["positional_scores"] / math.log(2)).tolist(),
             [self.encoding.source[index] for index in source[:-1].tolist()],
+            sentences if len(sentences) == num_sentences else [text],
             source,
             target,
         )
 
     @torch.no_grad()
-    def align(self, translations: Sequence[Translation], batch_size: int = BATCH_SIZE) -> list[Alignment | None]:
-        """Return the attention and alignment of each translation.
+    def align(
+        self, translations: Sequence[Translation], batch_size: int = BATCH_SIZE, unit: Unit = "subwords"
+    ) -> list[Alignment | None]:
+        """Return the attention and alignment of each translation, between subwords or between words.
 
-        None stands for an empty text, or that the model has no attention weights.
+        None stands for an empty text, or that the model has no attention weights. The words are those of `words`.
         """
         found: list[Alignment | None] = [None] * len(translations)
         numbers = [number for number, translation in enumerate(translations) if len(translation.target)]
@@ -142,7 +199,10 @@ class Translator:
             batch_numbers = [numbers[index] for index in batch]
             pairs = [(translations[number].source, translations[number].target) for number in batch_numbers]
             for number, weights in zip(batch_numbers, last_cross_attention(self.loaded, pairs), strict=True):
-                found[number] = None if weights is None else Alignment(weights, find_links(weights))
+                if weights is not None and unit == "words":
+                    one = translations[number]
+                    weights = merge_words(weights, one.source_tokens, one.tokens, self.encoding.data_bin.bpe)
+                found[number] = None if weights is None else align_by_weights(weights)
         return found
 
     def search_with(self, beam: int | None, nbest: int) -> SearchSettings:
@@ -154,20 +214,30 @@ class Translator:
             raise UserError(f"{nbest} translations were asked for, but the beam is {search.beam}; choose a larger beam")
         return search
 
-    def encode(self, texts: Sequence[str], first_number: int = 1) -> list[Tensor]:
-        """Return the token indices that the model reads for each text.
+    def words(self, tokens: Sequence[str]) -> list[str]:
+        """Return the words of subwords, such as `tokens` or `source_tokens` of a translation."""
+        return join_words(tokens, self.encoding.data_bin.bpe)
+
+    def encode(self, texts: Sequence[str], places: Iterable[str]) -> list[Tensor]:
+        """Return the token indices that the model reads for each text; messages call the texts by their `places`.
 
         Raises:
             UserError: a text is too long for the model.
         """
         sources = self.encoding.encode(texts)
         longest, _ = self.loaded.max_positions
-        for number, source in enumerate(sources, start=first_number):
+        for place, source in zip(places, sources, strict=False):
             if len(source) > longest:
                 raise UserError(
-                    f"line {number}: has {len(source)} subwords, but the model reads at most {longest}; split the line"
+                    f"{place}: has {len(source)} subwords, but the model reads at most {longest}; split the line"
                 )
         return sources
+
+
+def split_at(tokens: Tensor, separator: Tensor) -> list[Tensor]:
+    """Return the parts of token indices [T] between separators; `separator` has length 1, or 0 for none."""
+    parts = tokens.tensor_split(torch.isin(tokens, separator).nonzero().flatten())
+    return [part[~torch.isin(part, separator)] for part in parts]
 
 
 def search_hypotheses(
@@ -208,58 +278,19 @@ def load(
         tokenized: exchange Moses tokens instead of plain text, as in the texts of a data-bin.
 
     Raises:
-        UserError: the model or the data-bin cannot be loaded, or the model was trained to translate documents.
+        UserError: the model or the data-bin cannot be loaded.
     """
     loaded, folder = load_model(Path(checkpoint_or_run), None if data is None else Path(data), cpu)
-    refuse_documents(loaded)
-    encoding = load_encoding(folder, loaded.task, tokenized)
-    return Translator(loaded, encoding, default_search(loaded.path))
+    return Translator(loaded, load_encoding(folder, loaded.task, tokenized), default_search(loaded))
 
 
-def default_search(path: Path) -> SearchSettings:
-    """Return the search settings that belong to a checkpoint or to the weights of an exported model."""
-    if is_model_folder(path.parent):
-        return read_config(path.parent).search
-    return search_of_run(find_record_of_checkpoint(path))
+def default_search(loaded: LoadedModel) -> SearchSettings:
+    """Return the search settings that belong to a checkpoint or an exported model, else fairseq's defaults.
 
-
-def refuse_documents(loaded: LoadedModel) -> None:
-    """Raise UserError if a model translates chunks of documents."""
-    length = getattr(loaded.task.cfg, "document_length", 0)
-    if length:
-        raise UserError(
-            f"{loaded.path}: translates chunks of documents of up to {length} tokens, not single lines; translate "
-            "data-bins with scripts/evaluate.sh"
-        )
-
-
-def last_cross_attention(loaded: LoadedModel, pairs: Sequence[TokenPair]) -> list[Tensor | None]:
-    """Return the weights [T, S] of the last layer's cross-attention, averaged over heads, for each pair."""
-    sources, targets = zip(*pairs, strict=True)
-    sample = loaded.collate(sources, targets)
-    layers: list[Tensor | None] = []
-
-    def keep(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-        if attention.site == "cross":
-            # [B, H, T, S] -> [B, T, S]
-            layers.append(None if result.weights is None else result.weights.float().mean(1))
-
-    with attention_hook(loaded.model, keep, Need.WEIGHTS):
-        loaded.model(**sample["net_input"], features_only=True)
-    if not layers or layers[-1] is None:
-        return [None] * len(pairs)
-    is_source = sample["net_input"]["src_tokens"].ne(loaded.task.source_dictionary.pad())
-    is_target = sample["target"].ne(loaded.task.target_dictionary.pad())
-    rows = {
-        position: layers[-1][row][is_target[row]][:, is_source[row]].cpu()
-        for row, position in enumerate(sample["id"].tolist())
-    }
-    return [rows[position] for position in range(len(pairs))]
-
-
-def find_links(weights: Tensor) -> list[tuple[int, int]]:
-    """Return the links for weights [T, S]; see `Alignment`."""
-    if weights.shape[1] < 2:
-        return []
-    (links,) = links_of_largest_weight(weights[None, :-1, :-1])
-    return sorted(links, key=lambda link: link[1])
+    For documents, which fairseq's default would cut off at 200 tokens, the default of --max-len-a is that of training.
+    """
+    folder = loaded.path.parent
+    found = (
+        read_config(folder).search if is_model_folder(folder) else search_of_run(find_record_of_checkpoint(loaded.path))
+    )
+    return replace(found, max_len_a=MAX_LEN_A) if loaded.document_length and found == SearchSettings() else found

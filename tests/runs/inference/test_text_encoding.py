@@ -8,8 +8,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from relumt.errors import UserError
-from relumt.runs.data_bin import open_data_bin
-from relumt.runs.inference.export import write_preparation
+from relumt.runs.data_bin import open_data_bin, write_preparation
 from relumt.runs.inference.text_encoding import load_encoding
 from tests.corpora.cases import PAIRS, write_bitext
 

@@ -2,8 +2,8 @@
 
 import io
 import json
+import shutil
 import sys
-from argparse import Namespace
 from dataclasses import replace
 
 import pytest
@@ -11,8 +11,10 @@ import pytest
 import relumt
 from relumt.cli import main
 from relumt.errors import UserError
+from relumt.runs.data_bin import keep_preparation, open_data_bin
 from relumt.runs.inference.search import SearchSettings, search_of_run, settings_of_flags
-from relumt.runs.inference.translator import Translator, refuse_documents
+from relumt.runs.inference.translator import Translator
+from relumt.runs.record import save_record
 from tests.plugin.model.build import build
 from tests.runs.cases import scored_record, with_value
 from tests.runs.inference.cases import fairseq_generate, texts
@@ -61,6 +63,21 @@ def test_alignments_are_those_of_fairseq_generate(lively_checkpoint, data):
         assert alignment.weights.shape == shape
 
 
+@pytest.mark.parametrize("named", ["runs/model", "runs/model/checkpoints/checkpoint_best.pt"])
+def test_a_run_translates_from_any_folder_without_its_data_bin(translator, data, tmp_path, monkeypatch, named):
+    run = tmp_path / "here"
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copy(translator.loaded.path, run / "checkpoints/checkpoint_best.pt")
+    flags = {"--max-len-b": "12"}
+    save_record(run, with_value(scored_record(), "evaluations.test.setup.flags", flags))
+    keep_preparation(run / "preparation", open_data_bin(data))
+    (tmp_path / "runs").mkdir()
+    run.rename(tmp_path / "runs/model")
+    for folder in (tmp_path, tmp_path / "runs/model/checkpoints"):
+        monkeypatch.chdir(folder)
+        assert relumt.load(tmp_path / named, cpu=True).translate(texts()) == translator.translate(texts())
+
+
 def test_a_mechanism_without_weights_and_an_empty_text_have_no_alignment(translator):
     model = build("inhibitor", "--inhibitor-implementation", "cdist").eval()
     inhibitor = Translator(replace(translator.loaded, model=model), translator.encoding, SearchSettings(max_len_b=3))
@@ -75,12 +92,6 @@ def test_input_that_cannot_be_translated_is_refused(translator):
     for beam, nbest in ((2, 3), (5, 0), (10**6, 1)):
         with pytest.raises(UserError, match="choose a"):
             translator.translate_nbest(["w1"], nbest, beam)
-
-
-def test_a_model_of_documents_is_refused():
-    task = Namespace(cfg=Namespace(document_length=40))
-    with pytest.raises(UserError, match="chunks of documents of up to 40 tokens, not single lines"):
-        refuse_documents(Namespace(path="model.pt", task=task))
 
 
 def test_the_search_is_that_of_the_evaluation(capsys):
