@@ -66,7 +66,7 @@ def measure_checkpoint(
     alignment = None if gold is None else AlignmentScorer(gold, subwords)
     feedforward = FeedForwardCollector(model, task.target_dictionary.pad())
     attention, shuffled = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
-    maps = MapCollector(model, task, config.num_maps, use_cross_maps=alignment.add if alignment else None)
+    maps = MapCollector(model, task, config.num_maps, subwords, use_cross_maps=alignment.add if alignment else None)
 
     def read(subset: str, collectors: Sequence[AttentionCollector | FeedForwardCollector | MapCollector]) -> int:
         """Force-decode a subset while the collectors observe the model; return the number of sentence pairs."""
@@ -107,6 +107,7 @@ def measure_checkpoint(
         activations=learned_activations(model),
         data_sha256=find_subset_checksum(data, subset),
         alignments_sha256=alignments_sha256,
+        num_parameters=loaded.num_parameters,
     )
     kept = maps.result()
     if config.maps_own_translations:

@@ -154,7 +154,7 @@ def attend(arguments: argparse.Namespace) -> None:
     maps = map_pairs(translator.loaded, sources, targets, range(len(sources)))
     save_maps(maps, arguments.out / "maps.pt")
     page = arguments.out / "attend.html"
-    write_explorer(f"Attention of {arguments.checkpoint}", str(arguments.checkpoint), maps, page)
+    write_explorer(str(arguments.checkpoint), translator.loaded, maps, page)
     for translation in translations:
         print(f"{translation.text}\t{translation.score:.3f}")
     print_status(f"wrote {page}")

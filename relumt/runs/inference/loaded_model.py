@@ -52,6 +52,11 @@ class LoadedModel:
         """The longest source and target that the model can read."""
         return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
 
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters of the model; shared ones count once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     def load_subset(self, subset: str) -> int:
         """Load a subset of the data and return its number of sentence pairs.
 
