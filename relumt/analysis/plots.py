@@ -31,7 +31,11 @@ PLOT_FORMATS = ("png", "svg")
 SCORE_RANGE = (-4.0, 4.0)
 """Range of scores over which activation functions are drawn."""
 
-MEASURES = {"sparsity": "sparsity", "null_rate": "null rate", "entropy": "entropy (nats)"}
+MEASURES = {
+    "sparsity": "sparsity (share of visible keys)",
+    "null_rate": "null rate (share of queries)",
+    "entropy": "entropy (nats)",
+}
 """Measures of attention and their axis labels."""
 
 MAX_COLUMNS = 3
@@ -111,7 +115,7 @@ def _draw_parameters(ax: Any, layers: Mapping[str, dict[str, float]]) -> None:
         # The encoder's activation can have other parameters than the decoder's.
         ax.plot(range(len(layers)), [p.get(name, math.nan) for p in layers.values()], marker="o", label=name)
     ax.set_xticks(range(len(layers)), [name.replace(".layers.", " ") for name in layers], rotation=30, fontsize=8)
-    ax.set_ylabel("learned value")
+    ax.set(xlabel="layer", ylabel="learned value")
     ax.legend(fontsize=8)
 
 
@@ -183,6 +187,8 @@ def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None =
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[len(drawn) :]:
         ax.set_axis_off()
+    figure.supxlabel("source token (key)", fontsize=10)
+    figure.supylabel("target token (query)", fontsize=10)
     for number_drawn, (ax, (name, sentence)) in enumerate(zip(axes.flat, drawn.items(), strict=False)):
         image = _draw_map(ax, name, sentence, is_labeled=number_drawn % columns == 0)
     figure.colorbar(image, ax=axes, label="share of weight (white: exactly 0)", shrink=0.7, pad=0.01)

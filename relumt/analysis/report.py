@@ -135,7 +135,7 @@ def link_papers(text: str) -> Markup:
 
 
 def summarize(checkpoint: CheckpointAnalysis) -> Cells:
-    """Return a checkpoint's cells of the summary tables: means over layers and heads, "" where a measure has no value."""
+    """Return a checkpoint's cells of the summary tables: means over layers and heads, "" if there is no value."""
     row = {}
     for site in SITES:
         for measure in SUMMARIZED:

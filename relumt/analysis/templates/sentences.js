@@ -1,5 +1,6 @@
 // ---- Sentences, sorted and filtered by measure ----------------------------------------------------------------------
 
+const EXACT = ["#", "source", "source tokens", "target tokens"];  // the other columns are measures
 const sorting = {column: "#", isDescending: false};
 
 /** The measures of a sentence that the table shows: those of the chosen attention of the left model. */
@@ -53,7 +54,7 @@ function drawSentences() {
     const line = create("tr", {className: row["#"] === current + 1 ? "chosen" : ""});
     line.append(...columns.map((name) => create("td", {
       className: name === "source" ? "text" : "",
-      textContent: row[name] == null ? "" : Number.isInteger(row[name]) || name === "source" ? row[name] : row[name].toFixed(3)})));
+      textContent: row[name] == null ? "" : EXACT.includes(name) ? row[name] : row[name].toFixed(3)})));
     line.addEventListener("click", () => choose({sentence: row["#"] - 1}));
     return line;
   }));
