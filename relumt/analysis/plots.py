@@ -22,6 +22,7 @@ try:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as error:
     raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
@@ -162,7 +163,7 @@ def _draw_layers(ax: Any, layers: Sequence[AttentionMetrics], measure: str, colo
     shuffled = {number: layers[number - 1].null_rate_shuffled for number in heads}
     if measure == "null_rate" and all(shuffled.values()):
         ax.plot(list(shuffled), [mean_over_heads(values) for values in shuffled.values()], linestyle="--", color=color)
-    ax.set_xticks(range(1, len(layers) + 1))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None = None) -> dict[str, Figure]:
