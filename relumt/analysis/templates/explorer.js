@@ -109,11 +109,16 @@ function drawEnlarged(side, sentence, layer) {
   const norms = kind === "norms" ? matrix : other < 0 ? null : readHead(layer.norms, other, matrix.isCausal);
   const weights = kind === "weights" ? matrix : readHead(layer.weights, other, matrix.isCausal);
   let start = null, mark = null;  // where a drag began, and the rectangle that it has reached
-  drawn.image.addEventListener("pointerdown", (event) => { start = event; event.preventDefault(); box.focus(); });
+  const endDrag = () => { mark?.remove(); start = mark = null; };
+  drawn.image.addEventListener("pointerdown", (event) => {
+    start = event;
+    event.preventDefault();  // no selection of text
+    box.focus({preventScroll: true});
+  });
   drawn.image.addEventListener("pointermove", (event) => {
     const point = drawn.locate(event);
     drawn.mark(point && !point.isHidden ? point : null);
-    byId(`readout-${side}`).textContent = !point ? hint : describePoint(point, queries, keys, weights, norms, factor, drawn.grid.isPooled);
+    byId(`readout-${side}`).textContent = !point ? hint : describePoint(point, queries, keys, weights, norms, factor, drawn.isPooled);
     if (!start) return;
     if (!mark) drawn.image.append(mark = drawSelection());
     const bounds = drawn.image.getBoundingClientRect();
@@ -122,17 +127,13 @@ function drawEnlarged(side, sentence, layer) {
     for (const [name, value] of Object.entries({x, y, ...size})) mark.setAttribute(name, value);
   });
   drawn.image.addEventListener("pointerup", (event) => {
-    const [first, last] = [start && drawn.locate(start), drawn.locate(event)];
     const isDrag = start && Math.hypot(event.clientX - start.clientX, event.clientY - start.clientY) > 5;
-    start = null;
-    mark?.remove();
-    mark = null;
-    if (isDrag && first && last) zoomTo(first, last, factor);
+    const [first, last] = [start || event, event].map((end) => drawn.locate(drawn.clamp(end)));
+    endDrag();
+    if (isDrag) zoomTo(first, last, factor);
   });
   drawn.image.addEventListener("pointerleave", () => {
-    start = null;
-    mark?.remove();
-    mark = null;
+    endDrag();
     drawn.mark(null);
     byId(`readout-${side}`).textContent = hint;
   });

@@ -145,9 +145,10 @@ function selectLabels(tokens, first, count, pixels, factor, spacing) {
 /**
  * Draw the region of a matrix as an SVG image, which is complete without the page's style.
  *
- * `shown` has the matrix, the region, the tokens of its rows (queries) and columns (keys), the number of tokens that
- * each row and column stands for (factor), a caption, and the width that is there. Returns the image; a function that
- * gives the row, column and position of the largest weight at a point of the page, or null; and one that marks tokens.
+ * Takes the matrix, the region, the tokens of its rows (queries) and columns (keys), the number of tokens that
+ * each row and column stands for (factor), a caption, and the width that is there. Returns the image and functions of a
+ * point of the page: `locate` gives the row and column of the largest weight there, null beside the map, `clamp` the
+ * nearest point of the map; `mark` marks the tokens of a row and column.
  */
 function drawMap({matrix, region, queries, keys, factor, caption, width}) {
   const mayBeNull = (label) => (isNull(rowOf(matrix, label.cell)) ? "∅ " : "") + label.text;
@@ -165,7 +166,7 @@ function drawMap({matrix, region, queries, keys, factor, caption, width}) {
   const peaks = pool(matrix, region, grid.rows, grid.columns);
 
   const bottom = top + grid.height, total = bottom + 44;
-  const image = svg("svg", {xmlns: "http://www.w3.org/2000/svg", width: Math.max(left + grid.width + right, 300), height: total,
+  const image = svg("svg", {xmlns: "http://www.w3.org/2000/svg", width: Math.max(left + grid.width + right, textWidth(caption) + 4), height: total,
                             "font-family": "system-ui, sans-serif", "font-size": LABEL.font, fill: "#1f2933"});
   image.append(svg("rect", {x: left, y: top, width: grid.width, height: grid.height, fill: "#e4e7eb"}));
   if (grid.isPooled) {
@@ -189,6 +190,11 @@ function drawMap({matrix, region, queries, keys, factor, caption, width}) {
   queryTexts.forEach((text, n) => text.append(svg("title", {}, queryLabels[n].token)));
   image.append(...keyTexts, ...queryTexts, ...drawScale(matrix, bottom + 12), svg("text", {x: 0, y: total - 6, fill: "#52606d"}, caption));
 
+  /** The nearest point of the map, for a drag that ends beside it. */
+  const clamp = ({clientX, clientY}) => {
+    const box = image.getBoundingClientRect(), within = (x, start, size) => Math.min(Math.max(x, start + 1), start + size - 1);
+    return {clientX: within(clientX, box.left + left, grid.width), clientY: within(clientY, box.top + top, grid.height)};
+  };
   const locate = ({clientX, clientY}) => {
     const box = image.getBoundingClientRect();
     const i = Math.floor((clientY - box.top - top) / cellHeight), j = Math.floor((clientX - box.left - left) / cellWidth);
@@ -202,7 +208,7 @@ function drawMap({matrix, region, queries, keys, factor, caption, width}) {
     const chosen = point ? [queryTexts[last(queryLabels, point.row)], keyTexts[last(keyLabels, point.column)]] : [];
     for (const text of [...queryTexts, ...keyTexts]) text.setAttribute("fill", chosen.includes(text) ? "#d64545" : "#1f2933");
   };
-  return {image, locate, mark, grid, left, top};
+  return {image, isPooled: grid.isPooled, locate, clamp, mark};
 }
 
 /** Two significant digits, which the 8 bits of an encoded number are enough for. */
