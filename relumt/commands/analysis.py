@@ -81,8 +81,7 @@ def analyze(arguments: argparse.Namespace) -> None:
     with progress_step("plots and report"):
         report = write_plots_and_report(analysis, maps, arguments.out, arguments.map_sentence)
     print_status(f"{report}: figures, and attention maps of {len({m.index for m in maps[0]})} sentence pairs")
-    example = f'relumt attend {arguments.checkpoints[0]} "…"'
-    print_status(f"next: open it in a browser; {example} shows the attention of a sentence of your own")
+    print_status('next: open it in a browser; relumt attend RUN "SENTENCE" shows the attention of your own sentence')
 
 
 def write_numbers(

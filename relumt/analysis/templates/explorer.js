@@ -56,7 +56,7 @@ function drawThumbnail(map, head, isCausal) {
 
 function drawHeads(side, layers) {
   const box = byId(`heads-${side}`), kind = byId("kind").value;
-  const names = [...Array(Math.max(0, ...layers.map(countHeads))).keys(), ALL];
+  const names = layers.length ? [...Array(Math.max(...layers.map(countHeads))).keys(), ALL] : [];
   box.style.gridTemplateColumns = `3.4rem repeat(${names.length}, minmax(0, ${layers.length > 3 ? 64 : THUMBNAIL}px))`;
   box.replaceChildren(create("div"), ...names.map((name) => create("div", {textContent: name === ALL ? ALL : `head ${name + 1}`})));
   layers.forEach((layer, number) => {

@@ -3,7 +3,13 @@
 const EXACT = ["#", "source", "source tokens", "target tokens"];  // the other columns are measures
 const sorting = {column: "#", isDescending: false};
 
-/** The measures of a sentence that the table shows: those of the chosen attention of the left model. */
+/** The model whose measures the table shows: the left one, unless only the right one has weights. */
+const measuredModel = () => {
+  const side = SIDES.find((some) => selectLayers(selectedSentence(some)).length) || "left";
+  return models[byId(side).value];
+};
+
+/** The columns of a sentence: its measures are those of the chosen attention. */
 function measure(sentence) {
   const layer = selectLayers(sentence)[byId("layer").value], head = headIndex(layer, "weights", byId("head").value);
   const measures = Object.entries(head < 0 ? {} : layer.measures).map(([name, values]) => [name, values[head]]);
@@ -11,9 +17,9 @@ function measure(sentence) {
           "target tokens": sentence.target.length, ...Object.fromEntries(measures)};
 }
 
-/** Sentences of the left model that pass the filter, in the chosen order; those without the measure come last. */
+/** Sentences that pass the filter, in the chosen order; those without the measure come last. */
 function listSentences() {
-  const all = models[byId("left").value].sentences.filter((s) => s.origin === byId("origin").value).map(measure);
+  const all = measuredModel().sentences.filter((s) => s.origin === byId("origin").value).map(measure);
   const [name, lowest, highest] = ["measure", "lowest", "highest"].map((id) => byId(id).value);
   const contained = byId("contains").value.toLowerCase();
   const isWithin = (value) => (lowest === "" || value >= Number(lowest)) && (highest === "" || value <= Number(highest));
@@ -36,7 +42,7 @@ function drawSentences() {
   const kept = shown.some((row) => row["#"] === current + 1) ? [] : all.filter((row) => row["#"] === current + 1);
   fill(byId("sentence"), [...kept, ...shown].map((row) => [row["#"] - 1, label(row)]));
   byId("num-shown").textContent = `${shown.length} of ${all.length} sentences`;
-  byId("measured").textContent = `Means over the queries of ${models[byId("left").value].name}, ${SITES[byId("site").value]}, `
+  byId("measured").textContent = `Means over the queries of ${measuredModel().name}, ${SITES[byId("site").value]}, `
     + `layer ${Number(byId("layer").value) + 1}, ${byId("head").value === ALL ? "mean over heads" : nameHead(byId("head").value)}. `
     + "Entropy is in nats; the largest share is that of the key with the largest weight. Click a column to sort by it.";
   const header = create("tr");
