@@ -6,11 +6,8 @@ Such an error is one line; the exit status is 2, or 1 if something was tried and
 import errno
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, changes of the writing direction, and bytes of file names that are not UTF-8."""
@@ -86,10 +83,9 @@ def print_status(message: str) -> None:
     print(f"relumt: {printable(message)}", file=sys.stderr)
 
 
-def track_on_stderr(items: Iterable[Item], title: str, total: int | None = None) -> Iterable[Item]:
-    """Return the items, with a progress bar on stderr while they are consumed, if stderr is a terminal."""
-    from rich.console import Console  # imported here, because most commands show no bar
-    from rich.progress import track
-
-    console = Console(file=sys.stderr)
-    return track(items, title, total, console=console, disable=not console.is_terminal)
+def duration(seconds: float) -> str:
+    """Return a duration in words, such as "1 h 05 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"

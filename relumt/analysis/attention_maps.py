@@ -34,6 +34,7 @@ from relumt.errors import UserError
 from relumt.files import atomic_file
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import BatchTerms, output_terms_hook
+from relumt.runs.data_bin import find_subwords
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.inference.search import SearchSettings
 from relumt.runs.inference.translator import search_hypotheses
@@ -59,6 +60,7 @@ class SentenceMaps:
             for; see `relumt.attention.metrics.norm_weighted_attention`.
         joint_norms: the same for all heads together, ‖Σ_h c_hij‖ [T, S].
         origin: whether the target is the reference or the model's own translation.
+        subwords: how words are split, see `word_indices`.
     """
 
     index: int
@@ -70,6 +72,7 @@ class SentenceMaps:
     norms: dict[str, Tensor] = field(default_factory=dict)
     joint_norms: dict[str, Tensor] = field(default_factory=dict)
     origin: Origin = "reference"
+    subwords: str = "none"
 
     def site_maps(self, site: str) -> list[Tensor]:
         """Return the maps of a site, from the first layer to the last."""
@@ -83,6 +86,7 @@ class MapCollector:
         model: a model of relumt's architectures.
         task: fairseq's task, for the dictionaries.
         count: number of sentence pairs.
+        subwords: segmentation of the data, see `word_indices`.
         use_cross_maps: called with the cross-attention maps of each sentence pair of the subset, in any order.
     """
 
@@ -91,10 +95,12 @@ class MapCollector:
         model: nn.Module,
         task: FairseqTask,
         count: int,
+        subwords: str = "none",
         use_cross_maps: Callable[[SentenceMaps], None] | None = None,
     ) -> None:
         self.model, self.task = model, task
         self.count = count
+        self.subwords = subwords
         self.use_cross_maps = use_cross_maps
         self.sentences: dict[int, SentenceMaps] = {}
 
@@ -111,6 +117,7 @@ class MapCollector:
                     _symbols(inputs["src_tokens"][row], source),
                     _symbols(inputs["prev_output_tokens"][row], target),
                     _symbols(sample["target"][row], target),
+                    subwords=self.subwords,
                 )
         if not batch:
             yield
@@ -161,8 +168,9 @@ def map_pairs(
         indices: `SentenceMaps.index` of each pair.
     """
     maps: list[SentenceMaps] = []
+    subwords = find_subwords(Path(loaded.task.cfg.data), loaded.task.cfg.target_lang)
     for index, source, translation in zip(indices, sources, translations, strict=True):
-        collector = MapCollector(loaded.model, loaded.task, 1)
+        collector = MapCollector(loaded.model, loaded.task, 1, subwords)
         sample = loaded.collate([source], [translation])
         with collector.observe(sample), torch.no_grad():
             loaded.force_decode(sample)

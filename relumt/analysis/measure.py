@@ -10,7 +10,8 @@ from relumt.analysis.collectors import AttentionCollector, FeedForwardCollector,
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.units import BatchReader
 from relumt.corpora.alignment import GoldAlignment, Unit, read_alignments, read_source_first
-from relumt.errors import UserError, print_status, printable, track_on_stderr
+from relumt.corpora.parallel import progress_step
+from relumt.errors import UserError, print_status, printable
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
 from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
@@ -66,24 +67,28 @@ def measure_checkpoint(
     alignment = None if gold is None else AlignmentScorer(gold, subwords)
     feedforward = FeedForwardCollector(model, task.target_dictionary.pad())
     attention, shuffled = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
-    maps = MapCollector(model, task, config.num_maps, use_cross_maps=alignment.add if alignment else None)
+    maps = MapCollector(model, task, config.num_maps, subwords, use_cross_maps=alignment.add if alignment else None)
 
-    def read(subset: str, collectors: Sequence[AttentionCollector | FeedForwardCollector | MapCollector]) -> int:
+    def read(
+        subset: str, what: str, collectors: Sequence[AttentionCollector | FeedForwardCollector | MapCollector]
+    ) -> int:
         """Force-decode a subset while the collectors observe the model; return the number of sentence pairs."""
         pairs = 0
-        for sample in track_on_stderr(loaded.batches(subset, config.max_tokens), f"{path}: {subset}"):
-            with ExitStack() as stack:
-                for collector in collectors:
-                    stack.enter_context(collector.observe(sample))
-                loaded.force_decode(sample)
-            pairs += sample["nsentences"]
+        with progress_step(f"{name}: {what}", len(loaded.fitting_indices(subset))) as advance:
+            for sample in loaded.batches(subset, config.max_tokens):
+                with ExitStack() as stack:
+                    for collector in collectors:
+                        stack.enter_context(collector.observe(sample))
+                    loaded.force_decode(sample)
+                pairs += sample["nsentences"]
+                advance(sample["nsentences"])
         return pairs
 
-    num_read = read(subset, [feedforward, attention, maps])
+    num_read = read(subset, "attention and feed-forward layers", [feedforward, attention, maps])
     if not num_read:
         raise UserError(f"{data}: every pair of '{subset}' exceeds the maximum positions of {path}")
     if num_read > 1:
-        read(loaded.shuffle_targets(subset), [shuffled])
+        read(loaded.shuffle_targets(subset), "null rates, targets shuffled", [shuffled])
     null_rates = {module: measured.null_rate for module, measured in shuffled.result().items()}
     metrics = {
         module: replace(measured, null_rate_shuffled=null_rates[module])
@@ -107,10 +112,12 @@ def measure_checkpoint(
         activations=learned_activations(model),
         data_sha256=data_sha256,
         alignments_sha256=alignments_sha256,
+        num_parameters=loaded.num_parameters,
     )
     kept = maps.result()
     if config.maps_own_translations:
-        kept += map_own_translations(loaded, subset, config.num_maps, default_search(loaded))
+        with progress_step(f"{name}: attention on own translations"):
+            kept += map_own_translations(loaded, subset, config.num_maps, default_search(loaded))
     return analysis, kept
 
 

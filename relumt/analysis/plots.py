@@ -22,6 +22,7 @@ try:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as error:
     raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
@@ -31,7 +32,11 @@ PLOT_FORMATS = ("png", "svg")
 SCORE_RANGE = (-4.0, 4.0)
 """Range of scores over which activation functions are drawn."""
 
-MEASURES = {"sparsity": "sparsity", "null_rate": "null rate", "entropy": "entropy (nats)"}
+MEASURES = {
+    "sparsity": "sparsity (share of visible keys)",
+    "null_rate": "null rate (share of queries)",
+    "entropy": "entropy (nats)",
+}
 """Measures of attention and their axis labels."""
 
 MAX_COLUMNS = 3
@@ -111,7 +116,7 @@ def _draw_parameters(ax: Any, layers: Mapping[str, dict[str, float]]) -> None:
         # The encoder's activation can have other parameters than the decoder's.
         ax.plot(range(len(layers)), [p.get(name, math.nan) for p in layers.values()], marker="o", label=name)
     ax.set_xticks(range(len(layers)), [name.replace(".layers.", " ") for name in layers], rotation=30, fontsize=8)
-    ax.set_ylabel("learned value")
+    ax.set(xlabel="layer", ylabel="learned value")
     ax.legend(fontsize=8)
 
 
@@ -158,7 +163,7 @@ def _draw_layers(ax: Any, layers: Sequence[AttentionMetrics], measure: str, colo
     shuffled = {number: layers[number - 1].null_rate_shuffled for number in heads}
     if measure == "null_rate" and all(shuffled.values()):
         ax.plot(list(shuffled), [mean_over_heads(values) for values in shuffled.values()], linestyle="--", color=color)
-    ax.set_xticks(range(1, len(layers) + 1))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None = None) -> dict[str, Figure]:
@@ -183,6 +188,8 @@ def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None =
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[len(drawn) :]:
         ax.set_axis_off()
+    figure.supxlabel("source token (key)", fontsize=10)
+    figure.supylabel("target token (query)", fontsize=10)
     for number_drawn, (ax, (name, sentence)) in enumerate(zip(axes.flat, drawn.items(), strict=False)):
         image = _draw_map(ax, name, sentence, is_labeled=number_drawn % columns == 0)
     figure.colorbar(image, ax=axes, label="share of weight (white: exactly 0)", shrink=0.7, pad=0.01)

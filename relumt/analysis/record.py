@@ -204,6 +204,7 @@ class CheckpointAnalysis:
         data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it. None in files of earlier versions.
         alignments_sha256: SHA-256 of the file of gold alignments, even if they did not fit, as in a model of documents;
             "" without one. None if it was a pipe, and in files of earlier versions.
+        num_parameters: number of parameters of the model; shared ones count once. None in files of earlier versions.
     """
 
     name: str
@@ -220,10 +221,15 @@ class CheckpointAnalysis:
     activations: dict[str, dict[str, float]]
     data_sha256: str | None = None
     alignments_sha256: str | None = None
+    num_parameters: Count | None = None
 
     def attentions(self, site: str = "") -> list[AttentionMetrics]:
         """Return the measures of the attention modules of a site, or of all, from the first layer to the last."""
         return [metrics for metrics in self.attention.values() if site in ("", metrics.site)]
+
+    def feedforwards(self, stack: str) -> list[FeedForwardMetrics]:
+        """Return the measures of the feed-forward layers of the "encoder" or "decoder", from the first to the last."""
+        return [metrics for name, metrics in self.feedforward.items() if name.startswith(stack)]
 
 
 @dataclass(frozen=True)

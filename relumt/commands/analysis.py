@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from relumt.errors import UserError, print_status, track_on_stderr
+from relumt.errors import UserError, print_status
 from relumt.files import require_writable
 from relumt.installation import prepare_fairseq_import
 from relumt.process import finite_number, positive_integer, share
@@ -70,12 +70,18 @@ def analyze(arguments: argparse.Namespace) -> None:
         require_model(path)
     if not arguments.numbers_only:
         from relumt.analysis.report import write_plots_and_report  # fails early if a package is missing
+        from relumt.corpora.parallel import progress_step
     config = AnalysisConfig(**{field.name: getattr(arguments, field.name) for field in fields(AnalysisConfig)})
     if arguments.numbers_only:
         config = replace(config, num_maps=0, maps_own_translations=False)
     analysis, maps = write_numbers(arguments.checkpoints, arguments.out, config)
-    if not arguments.numbers_only:
-        print_status(str(write_plots_and_report(analysis, maps, arguments.out, arguments.map_sentence)))
+    if arguments.numbers_only:
+        print_status("next: repeat the command without --numbers-only for plots and a report with attention maps")
+        return
+    with progress_step("plots and report"):
+        report = write_plots_and_report(analysis, maps, arguments.out, arguments.map_sentence)
+    print_status(f"{report}: figures, and attention maps of {len({m.index for m in maps[0]})} sentence pairs")
+    print_status('next: open it in a browser; relumt attend RUN "SENTENCE" shows the attention of your own sentence')
 
 
 def write_numbers(
@@ -86,10 +92,12 @@ def write_numbers(
     from relumt.analysis.record import ANALYSIS, AnalysisFile, write_analysis
 
     names = short_names(checkpoints)
+    print_status(f"measuring {', '.join(names)} on '{config.subset}'")
     measured = [measure_checkpoint(path, name, config) for path, name in zip(checkpoints, names, strict=True)]
     analysis = AnalysisFile(config.subset, [checkpoint for checkpoint, _ in measured])
     write_analysis(analysis, out / ANALYSIS)
-    print_status(str(out / ANALYSIS))
+    pairs = " and ".join(str(number) for number in sorted({c.num_pairs for c in analysis.checkpoints}))
+    print_status(f"{out / ANALYSIS}: measures of {', '.join(names)} on {pairs} sentence pairs of '{config.subset}'")
     return analysis, [maps for _, maps in measured]
 
 
@@ -102,6 +110,7 @@ def analyze_run(config: "RunConfig", data_bin: Path | None) -> None:
         from relumt.analysis.measure import AnalysisConfig
 
         write_numbers([config.folder], config.folder, AnalysisConfig(data_bin, "test"))
+        print_status("next: relumt table")
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
@@ -151,7 +160,7 @@ def attend(arguments: argparse.Namespace) -> None:
     maps = map_pairs(translator.loaded, sources, targets, range(len(sources)))
     save_maps(maps, arguments.out / "maps.pt")
     page = arguments.out / "attend.html"
-    write_explorer(f"Attention of {arguments.checkpoint}", str(arguments.checkpoint), maps, page)
+    write_explorer(str(arguments.checkpoint), translator.loaded, maps, page)
     for translation in translations:
         print(f"{translation.text}\t{translation.score:.3f}")
     print_status(f"wrote {page}")
@@ -187,6 +196,7 @@ def filter(arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from relumt.analysis import filter as pairs_filter
+    from relumt.corpora.parallel import track
     from relumt.runs.inference.loaded_model import load_model
 
     texts, by = (arguments.src, arguments.tgt), arguments.by
@@ -204,7 +214,7 @@ def filter(arguments: argparse.Namespace) -> None:
         pairs_filter.require_null_rows(loaded)
     pairs = pairs_filter.CopiedPairs(texts, room)
     scored = pairs_filter.score_pairs(loaded, pairs_filter.encode_pairs(loaded, data, pairs), arguments.max_tokens)
-    scores = pairs_filter.write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
+    scores = pairs_filter.write_scores(track(scored, f"score with {loaded.path}", len(pairs)), scores_path)
     num_too_long = np.count_nonzero(np.isnan(scores[:, pairs_filter.MEASURES.index("cross_entropy")]))
     suffix = f", {num_too_long} too long for the model" if num_too_long else ""
     print_status(f"{scores_path}: {len(scores)} pairs{suffix}")

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,9 +18,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
-from relumt.errors import AttemptFailedError, print_status
+from relumt.errors import AttemptFailedError, duration, print_status
 from relumt.files import Advance, Rewrite
 from relumt.process import end_with_parent, usable_cores
 
@@ -34,6 +43,10 @@ MAX_PROCESSES = 16
 CHUNKS_PER_PROCESS = 8
 """Number of chunks per process that are in memory."""
 
+FIRST_LINE = 10.0
+"""Seconds until the first line about progress, if stderr is no terminal."""
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Chunk = tuple[Path, int, int]
 """Consecutive lines of a file that relumt wrote: its path, and the first byte and the one after the last."""
@@ -45,15 +58,36 @@ def progress_step(
 ) -> Iterator[Advance]:
     """Show a bar of `total` items on a terminal while the block runs, then print how long it took.
 
-    The block receives a function that advances the bar. Give `amount=DownloadColumn` if the items are bytes.
+    Without a terminal, a line with the time left is printed after FIRST_LINE seconds and whenever the time since the
+    start has doubled. The block receives a function that advances the bar. Give `amount=DownloadColumn` if the items
+    are bytes.
     """
-    started = time.monotonic()
+    started, done, next_line = time.monotonic(), 0, FIRST_LINE
     console = Console(stderr=True)
-    columns = *Progress.get_default_columns(), amount()
+    time_left = TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True))  # else long titles cut it
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), time_left, amount()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(title, total=total)
-        yield lambda items: bars.advance(task, items)
+
+        def advance(items: int) -> None:
+            nonlocal done, next_line
+            bars.advance(task, items)
+            done += items
+            elapsed = time.monotonic() - started
+            if not console.is_terminal and total and 0 < done < total and elapsed >= next_line:
+                next_line = 2 * elapsed
+                print_status(f"{title}: {done / total:.0%}, {duration(elapsed * (total - done) / done)} left")
+
+        yield advance
     print_status(f"{title} ({time.monotonic() - started:.1f} s)")
+
+
+def track(items: Iterable[Item], title: str, total: int) -> Iterator[Item]:
+    """Yield the items, with `progress_step` while they are consumed."""
+    with progress_step(title, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
 
 
 def map_chunks(function: Callable[[list[str]], Result], paths: Sequence[Path]) -> Iterator[Result]:

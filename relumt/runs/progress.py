@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TextIO
 
+from relumt.errors import duration
 from relumt.runs.training_log import NOT_FINITE, PARAMETERS, STAMP, STATISTICS, finite_numbers
 
 INTERVAL = 60.0
@@ -86,14 +87,6 @@ class TrainingProgress:
         """Return the expected time to the end at the speed since the start; None if that is unknown."""
         done = self.share - (self.first_share or 0.0)
         return (1 - self.share) * (time.monotonic() - self.started) / done if done > 0 else None
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in words, such as "1 h 05 min"."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
 
 
 def last_value(arguments: Sequence[str], flag: str) -> float:

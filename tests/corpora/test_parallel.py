@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from relumt.corpora import parallel
-from relumt.corpora.parallel import map_chunks, rewrite_file
+from relumt.corpora.parallel import map_chunks, rewrite_file, track
 from relumt.errors import AttemptFailedError
 
 LINES = [f"Zeile {number} ä" * (number % 7) for number in range(1000)]
@@ -53,3 +53,15 @@ def test_a_killed_worker_is_reported(text, monkeypatch):
 
 def test_short_texts_start_no_process(text):
     assert set(map_chunks(lambda lines: os.getpid(), [text])) == {os.getpid()}
+
+
+def test_without_a_terminal_a_line_follows_when_the_time_has_doubled(monkeypatch, capsys):
+    clock = iter([0.0, 5.0, 10.0, 15.0, 20.0, 50.0, 100.0])  # the start, five items of six, the end
+    monkeypatch.setattr(parallel.time, "monotonic", lambda: next(clock))
+    assert list(track(iter(range(5)), "read", 6)) == list(range(5))
+    assert capsys.readouterr().err.splitlines() == [
+        "relumt: read: 33%, 20 s left",
+        "relumt: read: 67%, 10 s left",
+        "relumt: read: 83%, 10 s left",
+        "relumt: read (100.0 s)",
+    ]

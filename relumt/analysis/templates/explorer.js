@@ -1,15 +1,12 @@
-"use strict";
 const models = JSON.parse(document.getElementById("maps").textContent);
 const byId = (id) => document.getElementById(id);
-const create = (tag, properties) => Object.assign(document.createElement(tag), properties);
 const SITES = {encoder: "encoder", decoder: "decoder", cross: "cross (decoder → source)"};
 const ORIGINS = {reference: "reference", translation: "own translation"};
 const SIDES = models.length > 1 || hasBothOrigins() ? ["left", "right"] : ["left"];
 const ALL = "all";
-// The palest color is clearly not white, so that white can mean exactly 0. Red is for negative weights.
-const BLUES = [[222, 235, 247], [8, 48, 107]], REDS = [[254, 224, 210], [103, 0, 13]], HIDDEN = [240, 242, 245];
-const CELL = {smallest: 9, largest: 26};
-const LABEL = {font: 12, longest: 150, slope: Math.sin(50 * Math.PI / 180)};
+const THUMBNAIL = 84;  // pixels
+const SMALLEST_REGION = 4;  // tokens
+let zoom = null;  // the region that is shown, in tokens; null for the whole map
 
 function hasBothOrigins() {
   return models.length === 1 && new Set(models[0].sentences.map((s) => s.origin)).size > 1;
@@ -21,197 +18,219 @@ function fill(select, options) {
   if (options.some(([value]) => String(value) === previous)) select.value = previous;
 }
 
-// ---- Data -----------------------------------------------------------------------------------------------------------
+// ---- What is chosen -------------------------------------------------------------------------------------------------
 
-const decoded = new WeakMap();
-
-/** Numbers and shape [heads, queries, keys] of an encoded map. */
-function decode(map) {
-  if (!decoded.has(map)) {
-    const bytes = Uint8Array.from(atob(map.data), (character) => character.charCodeAt(0));
-    // A bfloat16 is the upper half of a float32.
-    const bits = Uint32Array.from(new Uint16Array(bytes.buffer), (code) => code << 16);
-    decoded.set(map, {values: new Float32Array(bits.buffer), shape: map.shape});
-  }
-  return decoded.get(map);
-}
-
-/** Rows of numbers of one head, or of all heads together; null if the map does not exist. */
-function selectRows(attention, kind, head) {
-  if (!attention || !attention[kind]) return null;
-  const joint = kind === "norms" && head === ALL;
-  const {values, shape: [heads, queries, keys]} = decode(joint ? attention.joint_norms : attention[kind]);
-  const used = joint ? [0] : head === ALL ? [...Array(heads).keys()] : [Number(head)];
-  if (used.some((number) => number >= heads)) return null;
-  return Array.from({length: queries}, (_, i) => Array.from({length: keys}, (_, j) =>
-    used.reduce((sum, number) => sum + values[(number * queries + i) * keys + j], 0) / used.length));
-}
-
-function selectedSentence(side) {
+function findSentence(side, index) {
   const model = models[byId(side).value];
   const origin = hasBothOrigins() && side === "right" ? "translation" : byId("origin").value;
-  const found = model.sentences.filter((s) => String(s.index) === byId("sentence").value);
-  return found.find((s) => s.origin === origin);
+  return model.sentences.find((s) => s.index === index && s.origin === origin);
 }
 
+const selectedSentence = (side) => findSentence(side, Number(byId("sentence").value));
 const selectLayers = (sentence) => sentence ? sentence.maps.filter((map) => map.site === byId("site").value) : [];
-const isNull = (row) => row.every((value) => value === 0);
-const findLargest = (rows) => Math.max(0, ...rows.flat().map(Math.abs));
-/** Two significant digits, which the 8 bits of an encoded number are enough for. */
-const format = (value) => String(Number(value.toPrecision(2)));
+const countHeads = (layer) => layer.weights.shape[0] - 1;  // the last one stands for all heads together
+const nameHead = (head) => head === ALL ? "all heads" : `head ${Number(head) + 1}`;
+
+/** Index of a head in an encoded map, -1 if the map or the head does not exist. */
+function headIndex(layer, kind, head) {
+  if (!layer || !layer[kind]) return -1;
+  return head === ALL ? countHeads(layer) : Number(head) < countHeads(layer) ? Number(head) : -1;
+}
 
 // ---- Drawing --------------------------------------------------------------------------------------------------------
 
-/** Whether causal attention hides key j from query i. */
-const isHidden = (i, j) => byId("site").value === "decoder" && j > i;
+const thumbnails = new WeakMap();  // of the encoded maps, because each of a document's costs a walk over all its numbers
 
-function color(value, largest, i, j) {
-  if (isHidden(i, j)) return HIDDEN;
-  if (value === 0) return [255, 255, 255];
-  const [pale, dark] = value < 0 ? REDS : BLUES, share = Math.min(1, Math.abs(value) / largest);
-  return pale.map((channel, index) => Math.round(channel + share * (dark[index] - channel)));
-}
-
-/** Width in pixels of the widest of these labels; longer ones than LABEL.longest are cut. */
-function widest(labels) {
-  const context = create("canvas").getContext("2d");
-  context.font = `${LABEL.font}px system-ui, sans-serif`;
-  return Math.min(LABEL.longest, Math.ceil(Math.max(0, ...labels.map((label) => context.measureText(label).width))));
-}
-
-/** Paint one pixel per weight; style sheets enlarge the canvas. */
-function paint(canvas, rows) {
-  const largest = findLargest(rows), context = canvas.getContext("2d");
-  canvas.width = rows[0].length;
-  canvas.height = rows.length;
-  const image = context.createImageData(canvas.width, canvas.height);
-  rows.forEach((row, i) => row.forEach((value, j) => {
-    image.data.set([...color(value, largest, i, j), 255], 4 * (i * canvas.width + j));
-  }));
-  context.putImageData(image, 0, 0);
+function drawThumbnail(map, head, isCausal) {
+  if (!thumbnails.has(map)) thumbnails.set(map, []);
+  const cache = thumbnails.get(map);
+  if (!cache[head]) {
+    const matrix = readHead(map, head, isCausal);
+    const rows = Math.min(matrix.rows, THUMBNAIL), columns = Math.min(matrix.columns, THUMBNAIL);
+    cache[head] = paint(matrix, pool(matrix, whole(matrix), rows, columns), rows, columns);
+  }
+  const canvas = create("canvas", {width: cache[head].width, height: cache[head].height});
+  canvas.getContext("2d").drawImage(cache[head], 0, 0);
+  return canvas;
 }
 
 function drawHeads(side, layers) {
   const box = byId(`heads-${side}`), kind = byId("kind").value;
-  const heads = Math.max(0, ...layers.map((layer) => layer.weights.shape[0]));
-  const names = [...Array(heads).keys(), ALL];
-  box.style.gridTemplateColumns = `3.4rem repeat(${names.length}, minmax(0, ${layers.length > 3 ? 64 : 84}px))`;
+  const names = layers.length ? [...Array(Math.max(...layers.map(countHeads))).keys(), ALL] : [];
+  box.style.gridTemplateColumns = `3.4rem repeat(${names.length}, minmax(0, ${layers.length > 3 ? 64 : THUMBNAIL}px))`;
   box.replaceChildren(create("div"), ...names.map((name) => create("div", {textContent: name === ALL ? ALL : `head ${name + 1}`})));
   layers.forEach((layer, number) => {
     box.append(create("div", {textContent: `layer ${number + 1}`}));
     for (const name of names) {
-      const rows = selectRows(layer, kind, name);
-      if (!rows) { box.append(create("div")); continue; }
-      const button = create("button", {type: "button", title: `layer ${number + 1}, ${name === ALL ? "all heads" : `head ${name + 1}`}`});
+      const head = headIndex(layer, kind, name);
+      if (head < 0) { box.append(create("div")); continue; }
+      const button = create("button", {type: "button", title: `layer ${number + 1}, ${nameHead(name)}`});
       button.setAttribute("aria-pressed", String(number) === byId("layer").value && String(name) === byId("head").value);
-      const canvas = create("canvas");
-      paint(canvas, rows);
-      button.append(canvas);
-      button.addEventListener("click", () => { byId("layer").value = number; byId("head").value = name; refresh(); });
+      button.append(drawThumbnail(layer[kind], head, layer.site === "decoder"));
+      button.addEventListener("click", () => choose({layer: number, head: name}));
       box.append(button);
     }
   });
 }
 
-/** Draw the enlarged map with its tokens, and read out the cell under the pointer. */
-function drawMap(side, sentence, attention) {
-  const kind = byId("kind").value, head = byId("head").value, site = byId("site").value;
-  const rows = selectRows(attention, kind, head), box = byId(`map-${side}`);
-  box.replaceChildren();
-  byId(`scale-${side}`).replaceChildren();
-  byId(`readout-${side}`).textContent = "";
-  const message = byId(`none-${side}`);
-  message.hidden = Boolean(rows);
-  if (!rows) {
-    message.textContent = !sentence ? "This model has no map of this sentence."
-      : attention && kind === "norms" && !attention.norms ? "Norms are not defined for this attention." : "No map: this attention has no weights, or fewer layers or heads.";
+/** The part of a matrix that the zoom shows; a row or column stands for `factor` tokens. */
+function zoomedRegion(matrix, factor) {
+  if (!zoom) return whole(matrix);
+  const clamp = (first, count, all) => {
+    const start = Math.min(Math.floor(first / factor), all - 1);
+    return [start, Math.max(1, Math.min(Math.ceil(count / factor), all - start))];
+  };
+  const [top, rows] = clamp(zoom.top, zoom.rows, matrix.rows), [left, columns] = clamp(zoom.left, zoom.columns, matrix.columns);
+  return {top, left, rows, columns};
+}
+
+/** Draw the enlarged map with its tokens, and read out what is under the pointer. */
+function drawEnlarged(side, sentence, layer) {
+  const kind = byId("kind").value, site = byId("site").value, head = headIndex(layer, kind, byId("head").value);
+  byId(`enlarged-${side}`).hidden = head < 0;
+  byId(`none-${side}`).hidden = head >= 0;
+  if (head < 0) {
+    byId(`none-${side}`).textContent = !sentence ? "This model has no map of this sentence."
+      : layer && kind === "norms" && !layer.norms ? "Norms are not defined for this attention." : "No map: this attention has no weights, or fewer layers or heads.";
     return;
   }
   const queries = {encoder: sentence.source, decoder: sentence.decoder_input, cross: sentence.target}[site];
   const keys = site === "decoder" ? sentence.decoder_input : sentence.source;
-  const left = widest(queries.map((query) => `∅ ${query}`)) + 10, top = Math.ceil(LABEL.slope * widest(keys)) + 16;
-  const room = (box.clientWidth || 480) - left - top;
-  const cell = Math.max(CELL.smallest, Math.min(CELL.largest, Math.floor(room / Math.max(keys.length, 1))));
-  const largest = findLargest(rows), canvas = create("canvas"), context = canvas.getContext("2d"), sharp = 2;
-  const width = cell * keys.length, height = cell * queries.length;
-  Object.assign(canvas, {width: sharp * width, height: sharp * height});
-  Object.assign(canvas.style, {left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px`});
-  context.scale(sharp, sharp);
-  context.fillStyle = "#e4e7eb";
-  context.fillRect(0, 0, width, height);
-  rows.forEach((row, i) => row.forEach((value, j) => {
-    context.fillStyle = `rgb(${color(value, largest, i, j)})`;
-    context.fillRect(j * cell + 0.5, i * cell + 0.5, cell - 1, cell - 1);
-  }));
-  const keyLabels = keys.map((key, j) => create("span", {className: "key", textContent: key, title: key}));
-  keyLabels.forEach((label, j) => Object.assign(label.style, {
-    left: `${left + (j + 0.65) * cell}px`, top: `${top - 15}px`, fontSize: `${Math.min(LABEL.font, cell + 1)}px`}));
-  const queryLabels = queries.map((query, i) => create("span", {className: "query", textContent: (isNull(rows[i]) ? "∅ " : "") + query, title: query}));
-  queryLabels.forEach((label, i) => Object.assign(label.style, {
-    left: 0, width: `${left - 6}px`, top: `${top + i * cell}px`, lineHeight: `${cell}px`, fontSize: `${Math.min(LABEL.font, cell + 1)}px`}));
-  box.style.height = `${top + height + 18}px`;
-  box.append(canvas, ...keyLabels, ...queryLabels);
-  drawScale(side, rows, largest);
-  const hint = "Point at a cell for its tokens and values.";
+  const matrix = readHead(layer[kind], head, site === "decoder"), {factor} = layer, box = byId(`map-${side}`);
+  const caption = `${models[byId(side).value].name}: ${site}, layer ${Number(byId("layer").value) + 1}, ${nameHead(byId("head").value)}, ${kind}`;
+  const drawn = drawMap({matrix, region: zoomedRegion(matrix, factor), queries, keys, factor, caption, width: box.clientWidth || 460});
+  box.replaceChildren(drawn.image);
+  byId(`measures-${side}`).textContent = Object.entries(layer.measures).map(([name, values]) =>
+    values[head] === null ? "" : `${name} ${format(values[head])}${name === "entropy" ? " nats" : ""}`).filter(Boolean).join(" · ")
+    + (factor > 1 ? ` · a row or column stands for ${factor} tokens, and a cell for the largest of ${factor * factor} weights` : "");
+  const hint = "Point at a cell for its tokens and values; drag to enlarge a part.";
   byId(`readout-${side}`).textContent = hint;
-  const weights = selectRows(attention, "weights", head), norms = selectRows(attention, "norms", head);
-  const unmark = () => box.querySelectorAll(".marked").forEach((label) => label.classList.remove("marked"));
-  canvas.addEventListener("mousemove", (event) => {
-    const i = Math.min(queries.length - 1, Math.floor(event.offsetY / cell)), j = Math.min(keys.length - 1, Math.floor(event.offsetX / cell));
-    if (i < 0 || j < 0 || isHidden(i, j)) return;
-    unmark();
-    queryLabels[i].classList.add("marked");
-    keyLabels[j].classList.add("marked");
-    byId(`readout-${side}`).textContent = describeCell(queries[i], keys[j], weights[i], norms && norms[i], j);
+  const other = headIndex(layer, kind === "norms" ? "weights" : "norms", byId("head").value);
+  const norms = kind === "norms" ? matrix : other < 0 ? null : readHead(layer.norms, other, matrix.isCausal);
+  const weights = kind === "weights" ? matrix : readHead(layer.weights, other, matrix.isCausal);
+  let start = null, mark = null;  // where a drag began, and the rectangle that it has reached
+  const endDrag = () => { mark?.remove(); start = mark = null; };
+  drawn.image.addEventListener("pointerdown", (event) => {
+    start = event;
+    event.preventDefault();  // no selection of text
+    box.focus({preventScroll: true});
   });
-  canvas.addEventListener("mouseleave", () => { unmark(); byId(`readout-${side}`).textContent = hint; });
+  drawn.image.addEventListener("pointermove", (event) => {
+    const point = drawn.locate(event);
+    drawn.mark(point && !point.isHidden ? point : null);
+    byId(`readout-${side}`).textContent = !point ? hint : describePoint(point, queries, keys, weights, norms, factor, drawn.isPooled);
+    if (!start) return;
+    if (!mark) drawn.image.append(mark = drawSelection());
+    const bounds = drawn.image.getBoundingClientRect();
+    const [x, y] = [Math.min(start.clientX, event.clientX) - bounds.left, Math.min(start.clientY, event.clientY) - bounds.top];
+    const size = {width: Math.abs(event.clientX - start.clientX), height: Math.abs(event.clientY - start.clientY)};
+    for (const [name, value] of Object.entries({x, y, ...size})) mark.setAttribute(name, value);
+  });
+  drawn.image.addEventListener("pointerup", (event) => {
+    const isDrag = start && Math.hypot(event.clientX - start.clientX, event.clientY - start.clientY) > 5;
+    const [first, last] = [start || event, event].map((end) => drawn.locate(drawn.clamp(end)));
+    endDrag();
+    if (isDrag) zoomTo(first, last, factor);
+  });
+  drawn.image.addEventListener("pointerleave", () => {
+    endDrag();
+    drawn.mark(null);
+    byId(`readout-${side}`).textContent = hint;
+  });
 }
 
-function describeCell(query, key, weights, norms, j) {
-  const share = (row) => `${format(100 * row[j] / row.reduce((a, b) => a + b, 0))}% of the row`;
-  const parts = (label, row) => isNull(row) ? `${label} 0 (null row)` : `${label} ${format(row[j])}` + (row.some((w) => w < 0) ? "" : `, ${share(row)}`);
-  return `${query} → ${key}: ${parts("weight", weights)}${norms ? `; ${parts("norm", norms)}` : ""}`;
+const drawSelection = () => svg("rect", {fill: "rgba(214, 69, 69, 0.12)", stroke: "#d64545", "pointer-events": "none"});
+
+function describePoint(point, queries, keys, weights, norms, factor, isPooled) {
+  if (point.isHidden) return "The query cannot attend to this key.";
+  const {row, column} = point, at = row * weights.columns + column;
+  const name = (tokens, cell) => factor > 1 || isPooled ? `${tokens[cell * factor]} (${cell * factor + 1})` : tokens[cell];
+  const describe = (label, matrix) => {
+    const numbers = rowOf(matrix, row), sum = numbers.reduce((a, b) => a + b, 0);
+    if (isNull(numbers)) return `${label} 0 (null row)`;
+    // Of a pooled map, the sum of a row is not known.
+    const share = matrix.hasNegative || factor > 1 ? "" : `, ${format(100 * numbers[column] / sum)}% of the row`;
+    return `${label} ${format(matrix.values[at])}${share}`;
+  };
+  return `${name(queries, row)} → ${name(keys, column)}: ${describe("weight", weights)}${norms ? `; ${describe("norm", norms)}` : ""}`;
 }
 
-function drawScale(side, rows, largest) {
-  const css = ([r, g, b]) => `rgb(${r}, ${g}, ${b})`, negative = rows.flat().some((value) => value < 0);
-  const bar = create("i");
-  const stops = [...(negative ? [...REDS].reverse() : []), ...BLUES].map(css);
-  bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const visible = rows.flatMap((row, i) => row.filter((_, j) => !isHidden(i, j)));
-  const zeros = visible.filter((value) => value === 0).length / visible.length;
-  byId(`scale-${side}`).append(negative ? `−${format(largest)}` : "> 0", bar, format(largest),
-                               create("span", {textContent: `· ${(100 * zeros).toFixed(0)}% of the cells are exactly 0`}));
+function drawSide(side) {
+  // Cleared first: if something fails below, nothing of the previous choice must remain.
+  for (const part of ["heads", "map", "measures", "readout"]) byId(`${part}-${side}`).replaceChildren();
+  const sentence = selectedSentence(side), layers = selectLayers(sentence);
+  byId(`source-${side}`).textContent = sentence ? sentence.source_text : "";
+  byId(`origin-${side}`).textContent = sentence ? ORIGINS[sentence.origin] : "";
+  byId(`target-${side}`).textContent = sentence ? sentence.target_text : "";
+  drawHeads(side, layers);
+  drawEnlarged(side, sentence, layers[byId("layer").value]);
 }
 
 // ---- Controls -------------------------------------------------------------------------------------------------------
 
-const join = (tokens) => tokens.filter((token) => token !== "</s>").join(" ").replaceAll("@@ ", "").replaceAll(" ▁", " ").replace(/^▁/, "");
+/** Zoom to the region between two cells, given as {row, column}. */
+function zoomTo(first, last, factor) {
+  const range = (a, b) => {
+    const start = Math.min(a, b) * factor, count = (Math.abs(a - b) + 1) * factor;
+    const size = Math.max(count, SMALLEST_REGION);
+    return [Math.max(0, Math.round(start + (count - size) / 2)), size];
+  };
+  const [top, rows] = range(first.row, last.row), [left, columns] = range(first.column, last.column);
+  zoom = {top, left, rows, columns};
+  refresh();
+}
 
-function drawSide(side) {
-  const sentence = selectedSentence(side), layers = selectLayers(sentence);
-  byId(`source-${side}`).textContent = sentence ? join(sentence.source) : "";
-  byId(`origin-${side}`).textContent = sentence ? ORIGINS[sentence.origin] : "";
-  byId(`target-${side}`).textContent = sentence ? join(sentence.target) : "";
-  drawHeads(side, layers);
-  drawMap(side, sentence, layers[byId("layer").value]);
+/** Enlarge or reduce the region by a factor around its middle, and move it by shares of its size. */
+function changeZoom(scale, down = 0, right = 0) {
+  const sentence = selectedSentence("left") || selectedSentence(SIDES.at(-1)), site = byId("site").value;
+  if (!sentence) return;
+  const all = {rows: site === "encoder" ? sentence.source.length : sentence.target.length,
+               columns: site === "decoder" ? sentence.target.length : sentence.source.length};
+  const old = zoom || {top: 0, left: 0, ...all};
+  const move = (first, count, length, shift) => {
+    const size = Math.min(length, Math.max(SMALLEST_REGION, Math.round(count * scale)));
+    const start = Math.round(first + (count - size) / 2 + shift * size);
+    return [Math.max(0, Math.min(length - size, start)), size];
+  };
+  const [top, rows] = move(old.top, old.rows, all.rows, down), [left, columns] = move(old.left, old.columns, all.columns, right);
+  zoom = rows === all.rows && columns === all.columns ? null : {top, left, rows, columns};
+  refresh();
+}
+
+const KEYS = {"+": [0.5], "-": [2], "ArrowUp": [1, -0.5], "ArrowDown": [1, 0.5], "ArrowLeft": [1, 0, -0.5], "ArrowRight": [1, 0, 0.5]};
+
+function save(side) {
+  const text = new XMLSerializer().serializeToString(byId(`map-${side}`).firstChild);
+  const link = create("a", {href: URL.createObjectURL(new Blob([text], {type: "image/svg+xml"}))});
+  const {site, layer, head, kind} = Object.fromEntries(["site", "layer", "head", "kind"].map((id) => [id, byId(id).value]));
+  link.download = `${models[byId(side).value].name.replace(/\W+/g, "-")}-${Number(byId("sentence").value) + 1}-${site}-${Number(layer) + 1}-`
+    + `${head === ALL ? ALL : Number(head) + 1}-${kind}.svg`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+function choose(values) {
+  for (const [id, value] of Object.entries(values)) byId(id).value = value;
+  if ("sentence" in values) zoom = null;
+  refresh();
 }
 
 function refresh() {
   const layers = SIDES.map((side) => selectLayers(selectedSentence(side)));
-  const heads = Math.max(0, ...layers.flat().map((layer) => layer.weights.shape[0]));
+  const heads = Math.max(0, ...layers.flat().map(countHeads));
   fill(byId("layer"), Array.from({length: Math.max(0, ...layers.map((found) => found.length))}, (_, i) => [i, i + 1]));
-  fill(byId("head"), [...Array.from({length: heads}, (_, i) => [i, i + 1]), [ALL, "all"]]);
+  fill(byId("head"), [...Array.from({length: heads}, (_, i) => [i, i + 1]), [ALL, ALL]]);
+  drawSentences();
   SIDES.forEach(drawSide);
 }
 
 function start() {
   const everySentence = models.flatMap((model) => model.sentences);
   const origins = [...new Set(everySentence.map((s) => s.origin))];
-  fill(byId("sentence"), [...new Map(everySentence.map((s) => [s.index, join(s.source)]))].map(([index, text]) =>
-    [index, `${index + 1}: ${text.length > 70 ? `${text.slice(0, 70)}…` : text}`]));
+  fill(byId("sentence"), [...new Set(everySentence.map((s) => s.index))].map((index) => [index, index]));
   fill(byId("origin"), origins.map((origin) => [origin, ORIGINS[origin]]));
   byId("origin-label").hidden = origins.length < 2 || hasBothOrigins();
+  byId("sentences").hidden = new Set(everySentence.map((s) => s.index)).size < 2;
   fill(byId("site"), Object.entries(SITES));
   byId("site").value = "cross";
   byId("panel-right").hidden = SIDES.length < 2;
@@ -219,12 +238,23 @@ function start() {
   for (const side of ["left", "right"]) byId(side).disabled = models.length < 2;
   for (const side of ["left", "right"]) fill(byId(side), models.map((model, index) => [index, model.name]));
   byId("right").value = String(Math.min(1, models.length - 1));
-  for (const id of ["sentence", "origin", "site", "kind", "layer", "head", "left", "right"]) byId(id).addEventListener("change", refresh);
-  window.addEventListener("resize", refresh);
+  for (const id of ["kind", "layer", "head", "left", "right"]) byId(id).addEventListener("change", refresh);
+  for (const id of ["sentence", "origin", "site"]) byId(id).addEventListener("change", () => { zoom = null; refresh(); });
+  for (const id of ["contains", "measure", "lowest", "highest"]) byId(id).addEventListener("input", drawSentences);
+  for (const side of SIDES) {
+    byId(`save-${side}`).addEventListener("click", () => save(side));
+    byId(`map-${side}`).addEventListener("keydown", (event) => {
+      if (event.key === "0") { zoom = null; refresh(); } else if (event.key in KEYS) changeZoom(...KEYS[event.key]); else return;
+      event.preventDefault();
+    });
+  }
+  byId("zoom-in").addEventListener("click", () => changeZoom(0.5));
+  byId("zoom-out").addEventListener("click", () => changeZoom(2));
+  byId("zoom-all").addEventListener("click", () => { zoom = null; refresh(); });
+  let width = window.innerWidth;  // a phone's address bar changes the height while the page is scrolled
+  window.addEventListener("resize", () => { if (width !== window.innerWidth) { width = window.innerWidth; refresh(); } });
   refresh();
-  byId("layer").value = String(Math.max(0, byId("layer").options.length - 1));
-  byId("head").value = ALL;
-  refresh();
+  choose({layer: Math.max(0, byId("layer").options.length - 1), head: ALL});
 }
 
 start();

@@ -62,6 +62,11 @@ class LoadedModel:
         index = self.task.separator_index(dictionary) if self.document_length else None
         return torch.tensor([] if index is None else [index], dtype=torch.long)
 
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters of the model; shared ones count once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     def load_subset(self, subset: str) -> int:
         """Load a subset of the data and return its number of sentence pairs.
 
