@@ -163,11 +163,15 @@ DOCUMENT = """
 set("site", "encoder"); set("head", 0);
 const image = document.querySelector("#map-left image").getAttribute("href").length;
 const whole_map = document.querySelectorAll("#map-left svg > *").length;
+const matrix = readHead(selectLayers(selectedSentence("left"))[0].weights, 0, false);
+const pooled = [...pool(matrix, whole(matrix), 10, 10)].map((at) => matrix.values[at]).filter(Boolean);
+const hidden = [...pool({...matrix, isCausal: true}, whole(matrix), 10, 10)].filter((at) => at < 0).length;
 zoom = {top: 2040, left: 1496, rows: 8, columns: 8};
 refresh();
 const dark = cells("left").filter((cell) => cell.getAttribute("fill") !== "rgb(255, 255, 255)");
 point("pointermove", dark[0]);
-report({image, whole_map, dark: dark.length, num_cells: cells("left").length, readout: byId("readout-left").textContent,
+report({image, whole_map, pooled, hidden,
+        dark: dark.length, num_cells: cells("left").length, readout: byId("readout-left").textContent,
         measures: byId("measures-left").textContent});
 """
 
@@ -219,6 +223,7 @@ def test_a_map_of_2048_tokens_is_drawn_pooled_and_zoomed(tmp_path, checkpoint_wi
     write_explorer("name", loaded, [sentence], tmp_path / "page.html")
     found = browse(tmp_path / "page.html", DOCUMENT)
     assert found["image"] > 500 and found["whole_map"] < 300
+    assert found["pooled"] == [1, 0.5] and found["hidden"] == 45  # of 100 cells, those above the diagonal
     assert (found["dark"], found["num_cells"]) == (1, 16)
     assert found["readout"] == "t2045 (2045) → t1501 (1501): weight 0.5"
     assert "the largest of 4 weights" in found["measures"] and found["measures"].startswith("sparsity 1 ")

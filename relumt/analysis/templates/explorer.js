@@ -254,7 +254,9 @@ function start() {
   let width = window.innerWidth;  // a phone's address bar changes the height while the page is scrolled
   window.addEventListener("resize", () => { if (width !== window.innerWidth) { width = window.innerWidth; refresh(); } });
   refresh();
-  choose({layer: Math.max(0, byId("layer").options.length - 1), head: ALL});
+  // The last layer that both sides have.
+  const counts = SIDES.map((side) => selectLayers(selectedSentence(side)).length).filter(Boolean);
+  choose({layer: counts.length ? Math.min(...counts) - 1 : 0, head: ALL});
 }
 
 start();
