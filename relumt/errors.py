@@ -12,7 +12,11 @@ from contextlib import contextmanager
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, changes of the writing direction, and bytes of file names that are not UTF-8."""
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+EXHAUSTED = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some disk space, or memory in /dev/shm"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n)"),
+}
+"""What to do if the machine has no more of something."""
 
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|RuntimeError: .*DefaultCPUAllocator: can't allocate memory", re.DOTALL)
 """How torch reports it, on a GPU and on the CPU. Importing torch to compare types would take seconds."""
@@ -63,8 +67,8 @@ def as_user_error(error: Exception) -> UserError | None:
         return None
     name = "" if error.filename is None else f"{str(error.filename)[:MAX_FILE_NAME]}: "
     message = f"{name}{error.strerror or error}"
-    if error.errno in DISK_FULL:
-        return AttemptFailedError(f"{message}; free some disk space")
+    if error.errno in EXHAUSTED:
+        return AttemptFailedError(f"{message}; {EXHAUSTED[error.errno]}")
     return UserError(f"{message}; check the path")
 
 

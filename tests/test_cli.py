@@ -57,7 +57,8 @@ def test_every_help_and_some_commands_load_no_torch():
     [
         (UserError("corpus.de: empty; choose another one"), 2, "corpus.de: empty; choose another one"),
         (AttemptFailedError("no network; try again"), 1, "no network; try again"),
-        (OSError(28, "No space left on device", "out"), 1, "out: No space left on device; free some disk space"),
+        (OSError(28, "No space left", "out"), 1, "out: No space left; free some disk space, or memory in /dev/shm"),
+        (OSError(24, "Too many open files"), 1, "Too many open files; allow more open files (ulimit -n)"),
         (
             FileNotFoundError(2, "No such file or directory", "a\nb"),
             2,
@@ -161,7 +162,8 @@ def test_a_reader_that_leaves_early_and_a_full_disk_end_a_command_in_one_line_at
     command = [sys.executable, "-m", "relumt.cli", "user-dir"]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode == 1 and ended.stderr == "relumt: error: No space left on device; free some disk space\n"
+    message = "No space left on device; free some disk space, or memory in /dev/shm"
+    assert (ended.returncode, ended.stderr) == (1, f"relumt: error: {message}\n")
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)

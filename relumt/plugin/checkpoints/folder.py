@@ -23,9 +23,9 @@ FOLDER_ATTRIBUTE = 0x10
 
 
 def training_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder from which training can resume, newest first by modification time."""
-    found = [path for path in folder.glob("checkpoint*.pt") if TRAINING_CHECKPOINT.fullmatch(path.name)]
-    return sorted((path for path in found if path.is_file()), key=lambda path: (-path.stat().st_mtime, path.name))
+    """Return the checkpoints in a folder from which training can resume, by name."""
+    found = (path for path in folder.glob("checkpoint*.pt") if TRAINING_CHECKPOINT.fullmatch(path.name))
+    return sorted(filter(Path.is_file, found))
 
 
 def last_checkpoints(folder: Path, count: int) -> list[Path]:

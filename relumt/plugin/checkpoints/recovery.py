@@ -6,7 +6,7 @@ full disk or a power failure never damages the previous one.
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +73,18 @@ def recover_last_checkpoint(folder: Path, optimizer: str) -> None:
     if not found or is_intact(last):
         return
     problem = "is damaged" if last in found else "is missing"
-    newest = next(filter(is_intact, found), None)
-    if newest is None:
+    history: dict[Path, dict[str, Any]] = {}
+    for path in found:
+        with suppress(OSError, UserError):  # it is damaged
+            history[path] = (load_checkpoint_safely(path, mmap=True).get("optimizer_history") or [{}])[-1]
+    if not history:
         raise UserError(
             f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
             "folder away to train from the beginning"
         )
-    if last not in found:
-        history = load_checkpoint_safely(newest, mmap=True).get("optimizer_history") or [{}]
-        if history[-1].get("optimizer_name") != optimizer:
-            return
+    # Not by modification time, which copies lose, and which is wrong if the clock was set back.
+    newest = max(history, key=lambda path: history[path].get("num_updates", 0))
+    if last not in found and history[newest].get("optimizer_name") != optimizer:
+        return
     copy_checkpoint_durably(newest, last)
     print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name}")

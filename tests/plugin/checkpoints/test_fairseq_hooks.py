@@ -1,5 +1,6 @@
 """What fairseq gets when it loads a checkpoint through relumt's replacement, and what it resumes from."""
 
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -111,10 +112,11 @@ def test_settings_that_fairseq_stores_are_accepted_and_files_are_dropped(checkpo
 def folder(tmp_path):
     """Return a folder with four checkpoints of 2 to 8 updates, the last one twice."""
     for updates, name in ((1, "1_2"), (2, "1_4"), (3, "1_6"), (4, "1_8"), (4, "last")):
-        history = [{"optimizer_name": OPTIMIZER}]
+        history = [{"optimizer_name": OPTIMIZER, "num_updates": 2 * updates}]
         content = {"model": {"w": torch.full((500,), float(updates))}, "ones": torch.ones(500)}
         content["optimizer_history"] = history
         save_checkpoint_durably(content, tmp_path / f"checkpoint_{name}.pt")
+        os.utime(tmp_path / f"checkpoint_{name}.pt", times=(10**10 - updates, 10**10 - updates))  # the clock went back
     (tmp_path / ".checkpoint_1_9.pt.123.unfinished").touch()
     return tmp_path
 
