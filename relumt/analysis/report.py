@@ -9,22 +9,16 @@ from statistics import mean
 from typing import Any
 
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps, save_maps
+from relumt.analysis.plots import write_plots
 from relumt.analysis.record import AnalysisFile, CheckpointAnalysis, mean_over_heads
-from relumt.errors import UserError
+from relumt.analysis.report_figures import QUERIES, build_figures
 from relumt.files import write_text_atomically
 from relumt.plugin.options import SITES
-
-try:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
-except ModuleNotFoundError as error:
-    raise UserError(f"attention maps need {error.name}; run pip install '.[report]' in the checkout") from None
-
-from relumt.analysis.plots import write_plots
-from relumt.analysis.report_figures import QUERIES, build_figures
 
 REPORT = "report.html"
 

@@ -87,7 +87,7 @@ def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask)
 
 def reason_against_device(device: torch.device) -> str:
     """Return why the Triton kernels do not run on a device, "" if they do."""
-    if not _has_triton():
+    if not _is_installed("triton"):
         return "Triton is not installed"
     if device.type != "cuda":
         return "" if os.environ.get("TRITON_INTERPRET") == "1" else "there is no GPU, and TRITON_INTERPRET is not 1"
@@ -116,8 +116,8 @@ def _reason_for_reference(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) 
 
 
 @functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 @functools.cache
@@ -250,4 +250,9 @@ def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor
 
     Numba's loops serve the CPU only.
     """
-    return inhibitor_numba.attend if device.type == "cpu" else inhibitor_cdist.attend
+    if device.type != "cpu":
+        return inhibitor_cdist.attend
+    if not _is_installed("numba"):
+        _warn_once("the Inhibitor is computed by cdist, which is slower than Numba; run pip install numba")
+        return inhibitor_cdist.attend
+    return inhibitor_numba.attend

@@ -229,7 +229,7 @@ def refuse_documents(loaded: LoadedModel) -> None:
     if length:
         raise UserError(
             f"{loaded.path}: translates chunks of documents of up to {length} tokens, not single lines; translate "
-            "data-bins with scripts/evaluate.sh"
+            "data-bins with relumt run --evaluate"
         )
 
 
