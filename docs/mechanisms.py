@@ -8,8 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args, get_origin
 
-from relumt.attention import MECHANISMS, gate, qk_norm
+from relumt.attention import MECHANISMS, Mechanism, gate, qk_norm
+from relumt.attention.inhibitor import InhibitorAttention
 from relumt.attention.registry import MechanismSpec
+from relumt.attention.softmax import SoftmaxAttention
+from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
 from relumt.attention.variant_spec import flag_name
 from relumt.printed_results import papers, printed_values
 
@@ -44,6 +47,15 @@ output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T
 (`init_projections`) and half precision (`cast_saturating`).
 """
 
+SUPPORT = """\
+## What each supports
+
+"Yes" means the same results as an ordinary call, for sentences of 6, 100 and 600 tokens and for null rows (`pytest
+tests/attention/test_support.py`): compiled without graph breaks (`fullgraph=True`); exported once for any batch and
+length, by `torch.export` or `torch.onnx.export`; under `vmap`, `grad` and `jvp`; and in half precision. Compiled,
+exported and transformed calls use PyTorch operators; [fused kernels](kernels.md) serve ordinary calls only.
+"""
+
 
 def main() -> None:
     """Write the page."""
@@ -54,12 +66,29 @@ def page(results: str) -> str:
     """Return the page, given the text of the page with our results."""
     measured = first_table(results)
     sources = "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
-    sections = [INTRODUCTION, sources]
+    sections = [INTRODUCTION, sources, SUPPORT, support_table()]
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
         sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
     sections += [module_section(gate), module_section(qk_norm)]
     return "\n".join(section.rstrip() + "\n" for section in sections)
+
+
+def support_table() -> str:
+    """Return a table of what each mechanism supports; tests/attention/test_support.py checks it, but for the GPU."""
+    columns = ("`torch.compile`", "`torch.export`", "ONNX", "`torch.func`", "fp16", "bf16")
+    rows = [f"| `{name}` |{' yes |' * len(columns)} {gpu_kernel(spec(1, 4))} |" for name, spec in MECHANISMS.items()]
+    header = f"| mechanism | {' | '.join(columns)} | GPU kernel |"
+    return "\n".join([header, f"|{' --- |' * (len(columns) + 2)}", *rows])
+
+
+def gpu_kernel(mechanism: Mechanism) -> str:
+    """Return whose kernel computes a mechanism on a GPU."""
+    if mechanism.pointwise_activation or isinstance(mechanism, InhibitorAttention):
+        return "ours"
+    if isinstance(mechanism, SoftmaxAttention):
+        return "PyTorch's"
+    return "AdaSplash's" if isinstance(mechanism, SparsemaxAttention | Entmax15Attention) else "none"
 
 
 def module_section(module: ModuleType) -> str:
