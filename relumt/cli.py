@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Sequence
 
 from relumt import __version__
+from relumt.errors import UserError
+from relumt.installation import find_extra
 from relumt.process import ArgumentParser, command_line
 
 COMMANDS = {
@@ -42,17 +44,32 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run_command(argv: Sequence[str] | None) -> None:
-    """Parse the command line and run the subcommand."""
+    """Parse the command line and run the subcommand.
+
+    Raises:
+        UserError: the command line is invalid, or a package of one of relumt's extras is missing.
+    """
     parser = ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
     parser.add_argument("--version", action="version", version=f"relumt {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (_, help_line) in COMMANDS.items():
         subparsers.add_parser(name, help=help_line, add_help=False)
     known, rest = parser.parse_known_args(argv)
-    module = importlib.import_module(f"relumt.commands.{COMMANDS[known.command][0]}")
-    name = known.command.replace("-", "_")
+    try:
+        run_subcommand(known.command, rest)
+    except ModuleNotFoundError as error:
+        if not (error.name and (extra := find_extra(error.name))):
+            raise
+        needs = f"relumt {known.command} needs {error.name}"
+        raise UserError(f"{needs}, which is not installed; run pip install 'relumt[{extra}]'") from None
+
+
+def run_subcommand(command: str, rest: Sequence[str]) -> None:
+    """Parse the arguments of a subcommand and run it."""
+    module = importlib.import_module(f"relumt.commands.{COMMANDS[command][0]}")
+    name = command.replace("-", "_")
     run, add_arguments = getattr(module, name), getattr(module, f"add_{name}_arguments", None)
-    command_parser = ArgumentParser(prog=f"relumt {known.command}", description=inspect.getdoc(run), allow_abbrev=False)
+    command_parser = ArgumentParser(prog=f"relumt {command}", description=inspect.getdoc(run), allow_abbrev=False)
     if add_arguments:
         add_arguments(command_parser)
     run(command_parser.parse_args(rest))

@@ -98,22 +98,22 @@ def check_relumt() -> Check:
 
 
 def check_packages() -> Check:
-    """Check that the packages that relumt requires are installed in versions that it allows."""
+    """Check that the packages that training requires are installed in versions that it allows."""
     from packaging.requirements import Requirement
 
     try:
         listed = [Requirement(text) for text in requires("relumt") or []]
     except PackageNotFoundError:
-        return Check("packages", "warning", "unknown, because relumt is not installed", "run pip install .")
+        return Check("packages", "warning", "unknown, because relumt is not installed", "run make install")
     problems = []
     for requirement in listed:
         found = installed_version(requirement.name)
         is_allowed = found is not None and requirement.specifier.contains(found, prereleases=True)
-        if not is_allowed and (requirement.marker is None or requirement.marker.evaluate()):
+        if not is_allowed and (requirement.marker is None or requirement.marker.evaluate({"extra": "fairseq"})):
             problems.append(f"{requirement} is required, found {found or 'none'}")
     if problems:
-        return Check("packages", "error", "; ".join(problems), "run PIP_CONSTRAINT=constraints.txt pip install .")
-    return Check("packages", "ok", "all that relumt requires are installed")
+        return Check("packages", "error", "; ".join(problems), f"run {installation.HOW_TO_INSTALL}")
+    return Check("packages", "ok", "all that training requires are installed")
 
 
 def check_torch() -> Check:

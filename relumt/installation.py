@@ -13,7 +13,7 @@ import re
 import subprocess
 import warnings
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, PackageNotFoundError, distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -26,10 +26,20 @@ SUPPORTED_VERSIONS = ("0.12.3.1",)
 SETTING = "RELUMT_FAIRSEQ"
 """Environment variable: "any" lets relumt use a fairseq that it was not tested with."""
 
-HOW_TO_INSTALL = "PIP_CONSTRAINT=constraints.txt pip install '.[fairseq]' in relumt's checkout"
+HOW_TO_INSTALL = "pip install 'relumt[fairseq]'"
 
 VERSION = re.compile(r"\d[^\s\"']+")
 """The version in the package's file version.py or version.txt."""
+
+
+def find_extra(module: str) -> str:
+    """Return the extra of relumt that installs a module, "" if none does."""
+    package = re.escape(module.partition(".")[0].replace("_", "-"))
+    listed = re.compile(rf"{package}\b.*; extra == ['\"](\w+)", re.IGNORECASE)
+    try:
+        return next((found[1] for text in requires("relumt") or [] if (found := listed.match(text))), "")
+    except PackageNotFoundError:
+        return ""
 
 
 @dataclass(frozen=True)

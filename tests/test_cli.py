@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt import cli
+from relumt import cli, installation
 from relumt.attention import MECHANISMS
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.errors import AttemptFailedError, UserError
@@ -74,10 +74,31 @@ def test_errors_that_a_user_can_cause_print_one_line(monkeypatch, capsys, error,
 
 
 def raising(error):
-    def run(_):
+    def run(*_):
         raise error
 
     return run
+
+
+REQUIREMENTS = ["torch>=2", *(f"{name}; extra == '{extra}'" for name, extra in (
+    ("fairseq-fixed==0.12.3.1", "fairseq"), ("subword-nmt", "fairseq"), ("jinja2", "report"), ("jinja2", "dev")
+))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    {"fairseq.data": "fairseq", "subword_nmt": "fairseq", "jinja2": "report", "torch": "", "fair": "", "": ""}.items(),
+)
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(monkeypatch, capsys, module, extra):
+    monkeypatch.setattr(installation, "requires", lambda _: REQUIREMENTS)
+    monkeypatch.setattr(cli, "run_subcommand", raising(ModuleNotFoundError(name=module)))
+    if not extra:
+        with pytest.raises(ModuleNotFoundError):
+            cli.main(["table"])
+        return
+    assert exit_status_after(["table"]) == 2
+    advice = f"which is not installed; run pip install 'relumt[{extra}]'"
+    assert capsys.readouterr().err == f"relumt: error: relumt table needs {module}, {advice}\n"
 
 
 def test_other_errors_keep_their_traceback_and_ctrl_c_is_status_130(monkeypatch):

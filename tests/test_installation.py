@@ -87,6 +87,8 @@ print(importlib.metadata.version("fairseq"), fairseq.__file__)
     assert done.stdout.split() == ["0.12.2", str(environment.source.parent / "checkout" / "fairseq" / "__init__.py")]
     listed = environment.run("-m", "pip", "list", "--disable-pip-version-check").stdout
     assert "fairseq-fixed" not in listed and "relumt " in listed
+    files = {path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.*ml")}
+    assert files and all((environment.site / "relumt" / path).is_file() for path in files)
 
 
 @pytest.mark.slow

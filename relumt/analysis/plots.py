@@ -6,25 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.attention.metrics.attention_metrics import normalize
-from relumt.errors import UserError, print_status, printable
+from relumt.errors import print_status, printable
 from relumt.files import atomic_file
 from relumt.plugin.options import SITES
 
 if TYPE_CHECKING:
     from relumt.analysis.attention_maps import SentenceMaps  # imports fairseq
-
-try:
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-except ModuleNotFoundError as error:
-    raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
 PLOTS = ("activations", "parameters", "attention", "maps")
 PLOT_FORMATS = ("png", "svg")

@@ -11,28 +11,22 @@ from statistics import mean
 from typing import Any
 
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
 from relumt.analysis.attention_maps import SentenceMaps, save_maps
+from relumt.analysis.plots import write_plots
 from relumt.analysis.record import AnalysisFile, CheckpointAnalysis, mean_over_heads
+from relumt.analysis.report_figures import QUERIES, STACKS, build_figures
 from relumt.attention.metrics import attention_metrics as metrics
 from relumt.attention.metrics.words import join_words
-from relumt.errors import UserError
 from relumt.files import file_sha256, write_text_atomically
 from relumt.plugin.options import SITES
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.record import find_record_of_checkpoint
-
-try:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup, escape
-    from plotly.offline import get_plotlyjs
-except ModuleNotFoundError as error:
-    raise UserError(f"attention maps need {error.name}; run pip install '.[report]' in the checkout") from None
-
-from relumt.analysis.plots import write_plots
-from relumt.analysis.report_figures import QUERIES, STACKS, build_figures
 
 REPORT = "report.html"
 

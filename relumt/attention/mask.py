@@ -151,7 +151,7 @@ class AttentionMask:
     def fill_hidden_(self, x: Tensor, value: float) -> Tensor:
         """Return x [B, H, T, S] with `value` at hidden keys; x may be overwritten."""
         T, S = x.shape[-2:]
-        if x.device.type == "cpu" and x.numel() >= MIN_BITWISE_ELEMENTS:
+        if x.device.type == "cpu" and not torch.compiler.is_compiling() and x.numel() >= MIN_BITWISE_ELEMENTS:
             dense = self.to_dense(T, S, x.device)
             return x if dense is None else fill_hidden(x, dense, value)
         if self._is_one_row(T):

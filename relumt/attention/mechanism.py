@@ -164,7 +164,8 @@ class Mechanism(nn.Module):
             # The choice must not depend on gradients alone: activation checkpointing runs a layer first without them
             # and then with them, and both passes must take the same path to draw the same dropout.
             trains_norm = self.overrides_postprocess_heads and (self.training or torch.is_grad_enabled())
-            fused = dispatch.select_pointwise_kernel(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
+            # need & …, not … in need, which torch 2.10 cannot compile.
+            fused = dispatch.select_pointwise_kernel(q, k, v, mask, bool(need & Need.WEIGHTS), trains_norm)
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params and (result := self.attend_fused(fused, params, q, k, v, mask, need)):
                 return result
@@ -214,10 +215,10 @@ class Mechanism(nn.Module):
             p = self.dropout_p
             output = (dropout(weights, p) if p else weights) @ v
             row_stats = None
-            if Need.ROW_STATS in need and not self.has_negative_weights:
+            if need & Need.ROW_STATS and not self.has_negative_weights:
                 T, S = weights.shape[-2:]
                 row_stats = RowStats.from_weights(weights, mask.count_visible(T, S, weights.device).squeeze(-1))
-        return AttentionOutput(output, weights if Need.WEIGHTS in need else None, row_stats)
+        return AttentionOutput(output, weights if need & Need.WEIGHTS else None, row_stats)
 
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
         """Return what a fused kernel has to know, or None if it cannot express this factor or bias."""
@@ -251,7 +252,7 @@ class Mechanism(nn.Module):
         None if the kernel cannot be used on this machine.
         """
         dtype = params.factor.dtype if self.overrides_postprocess_heads else q.dtype
-        needs_stats = Need.ROW_STATS in need
+        needs_stats = bool(need & Need.ROW_STATS)
         with without_autocast(q):
             result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype)
         if result is None:

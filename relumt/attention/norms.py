@@ -42,6 +42,10 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, z: Tensor) -> Tensor:
         """Normalize z [T, B, E] → [T, B, E], at least float32."""
         z = at_least_float32(z)
+        if torch.compiler.is_exporting():
+            # The same with 1 for ε: onnxscript leaves out the addition of 1e-8, and null rows would be 0/0.
+            scaled = z / math.sqrt(EPSILON)
+            return scaled * (scaled.square().mean(-1, keepdim=True) + 1).rsqrt() * self.weight.to(z.dtype)
         return F.rms_norm(z, self.normalized_shape, self.weight.to(z.dtype), self.eps)
 
     def map_at(self, z: Tensor) -> HeadMap:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relumt.attention.transforms import is_in_torch_func
+
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of a number → integer type of that size."""
 
@@ -36,8 +38,8 @@ def fill_hidden(x: Tensor, visible: Tensor, value: float) -> Tensor:
 
 def overwrite(x: Tensor, keep: Tensor, value: float = 0.0) -> Tensor:
     """Return x with `value` where `keep`, which is broadcast, is False."""
-    if x.is_cuda:
-        return x.where(keep, value)  # one kernel instead of several
+    if x.is_cuda or is_in_torch_func():  # one kernel instead of several; torch < 2.11 maps over no views of bits
+        return x.where(keep, value)
     integer = BITS[x.element_size()]
     kept_bits = -keep.to(integer)  # −1 has all bits set
     bits = x.view(integer) & kept_bits

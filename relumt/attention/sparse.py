@@ -18,7 +18,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.double_backward import refuse_double_backward
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.transforms import is_in_torch_func, num_reverse_derivatives
+from relumt.attention.transforms import is_in_torch_func, is_traced, num_reverse_derivatives
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -31,10 +31,16 @@ def partial_sort_size(scores: Tensor) -> int | None:
     """Return how many scores of a row entmax is to sort first; None for all.
 
     On a GPU it is always all: otherwise the CPU would wait for the GPU in every layer, to see whether the support was
-    larger. In compiled code too, which cannot depend on the size of the support.
+    larger. In an exported program too, which cannot depend on the size of the support.
     """
-    is_partial = scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" and not torch.compiler.is_compiling()
-    return PARTIAL_SORT_SIZE if is_partial else None
+    if torch.compiler.is_exporting():
+        return None
+    return PARTIAL_SORT_SIZE if scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" else None
+
+
+def serves_entmax() -> bool:
+    """Return whether the package `entmax` is used: it breaks compiled training, and does not support `torch.func`."""
+    return torch.compiler.is_exporting() or not is_traced()
 
 
 def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
@@ -85,6 +91,8 @@ class SparsemaxAttention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return sparsemax of each row, [B, H, T, S]."""
+        if not serves_entmax():
+            return entmax_alpha(scores, scores.new_full((1, 1, 1), 2.0))
         weights = dispatch.project_sparse(scores, 2.0, self.out_of_support)
         if weights is None:
             weights = entmax.sparsemax(scores, dim=-1, k=partial_sort_size(scores))
@@ -96,7 +104,10 @@ class Entmax15Attention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return 1.5-entmax of each row, [B, H, T, S]."""
-        weights = dispatch.project_sparse(scores, 1.5, self.out_of_support)
+        if not serves_entmax():
+            weights: Tensor | None = entmax_alpha(scores, scores.new_full((1, 1, 1), 1.5))
+        else:
+            weights = dispatch.project_sparse(scores, 1.5, self.out_of_support)
         if weights is None:
             weights = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
         return without_second_derivatives(weights, "1.5-entmax")

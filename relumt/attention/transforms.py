@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 
+def is_traced() -> bool:
+    """Return whether PyTorch compiles or exports the call, or `torch.func` transforms it: only its operators serve."""
+    return torch.compiler.is_compiling() or is_in_torch_func()
+
+
 def is_transformed() -> bool:
     """Return whether a transform of `torch.func` or a mode that sees operators is active; False in compiled code."""
     return is_in_torch_func() or (not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0)

@@ -78,7 +78,7 @@ def run_grid(arguments: argparse.Namespace) -> bool:
     """
     experiments = select_experiments(arguments)
     if not experiments:
-        raise UserError(f"{arguments.name} has no runs; make it with scripts/reproduce.sh {arguments.name}")
+        raise UserError(f"{arguments.name} has no runs; make it with relumt reproduce {arguments.name}")
     if os.environ.get("DATA_BIN"):
         raise UserError("DATA_BIN is set, but a table may need several datasets; unset it")
     root = arguments.root.resolve()

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 def add_models_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of the configuration."""
-    help_text = "folder with models.toml (default: configs)"
-    parser.add_argument("--configs", type=Path, default=Path("configs"), help=help_text)
+    from relumt.runs.dataset_config import CONFIGS_HELP, configs_folder
+
+    parser.add_argument("--configs", type=Path, default=configs_folder(Path()), help=CONFIGS_HELP)
 
 
 def models(arguments: argparse.Namespace) -> None:
@@ -38,7 +39,7 @@ def models(arguments: argparse.Namespace) -> None:
     print(f"\nArchitectures: --arch NAME, with sizes NAME{', NAME'.join(ARCHITECTURE_SIZES)}")
     for name, mechanism in ARCHITECTURES.items():
         print(f"  {name:<22}{mechanism} attention unless --attention names another")
-    print(f"\nConfigured models ({arguments.configs / 'models.toml'}): scripts/run.sh DATASET NAME")
+    print(f"\nConfigured models ({arguments.configs / 'models.toml'}): relumt run --train --evaluate DATASET NAME")
     for name, lines in configured.items():
         print(f"  {name:<22}{' '.join(lines.split())}")
 

@@ -34,6 +34,7 @@ def doctor(_: argparse.Namespace) -> None:
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the stages and the arguments that name a run."""
+    from relumt.runs.dataset_config import CONFIGS_HELP, configs_folder
     from relumt.runs.environment import PRECISIONS
 
     add = parser.add_argument
@@ -41,8 +42,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--evaluate", action="store_true", help="translate the test set and score it")
     add("--analyze", action="store_true", help="measure attention and feed-forward layers")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
-    configs_help = "folder with datasets/ and models.toml (default: configs)"
-    add("--configs", type=Path, default=Path("configs"), help=configs_help)
+    add("--configs", type=Path, default=configs_folder(Path()), help=CONFIGS_HELP)
     add("--seed", type=whole_number, default=1, help="random seed, part of the run's path (default: 1)")
     add("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
     add("--precision", choices=PRECISIONS, help="of training (default: fp16 on a GPU, fp32 on a CPU)")

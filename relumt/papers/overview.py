@@ -43,7 +43,7 @@ def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
         if found := [group for group in by_model if group]:
             tables += dataset_tables(name, found)
     if not tables:
-        raise UserError(f"{runs / (dataset or '')}: no scored run; run scripts/run.sh first, or give another --runs")
+        raise UserError(f"{runs / (dataset or '')}: no scored run; run relumt run first, or give another --runs")
     return tables
 
 

@@ -245,7 +245,7 @@ def _inspect(folder: Path) -> DataBin:
     if len(names) != 1:
         raise UserError(
             f"{folder}: expected one training set (train.SRC-TGT.SRC.idx), found {len(names)}; "
-            "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
+            "make the data-bin with relumt prepare or fairseq-preprocess"
         )
     source, target = names[0].groups()
     subwords = guess_subwords(dictionary_path(folder, target))

@@ -29,8 +29,13 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+import relumt
 from relumt.errors import UserError, quote
 from relumt.runs.flags import Flags, is_name, list_known, parse_flag_lines, require_name
+
+PACKAGED_CONFIGS = Path(relumt.__file__).resolve().parent / "configs"
+
+CONFIGS_HELP = "folder with datasets/ and models.toml (default: CONFIGS, else configs, else the one in the package)"
 
 LENPEN = "--lenpen"
 
@@ -92,11 +97,15 @@ class DatasetConfig:
         return () if LENPEN in flags else self.length_penalties
 
     def how_to_make(self, data_bin: Path) -> str:
-        """Return the command that makes `data_bin`: a script of its own, or the one for any parallel corpus."""
+        """Return the command that makes `data_bin`: that of its corpus, or the one for any parallel corpus."""
         script = self.path.parents[2] / "data_prep" / f"{data_bin.name}.sh"
         if script.is_file():
             return f"data_prep/{script.name}"
-        return f"data_prep/prepare.sh … --out {data_bin} (see the comment in {self.path})"
+        from relumt.corpora.published_corpora import CORPORA  # here, because only this message needs it
+
+        if data_bin.name in CORPORA:
+            return f"relumt corpus {data_bin.name}"
+        return f"relumt prepare … --out {data_bin} (see the comment in {self.path})"
 
 
 def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
@@ -136,8 +145,10 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
 
 
 def configs_folder(root: Path) -> Path:
-    """Return the folder with datasets/ and models.toml: CONFIGS if that is set, else the checkout's."""
-    return Path(os.environ.get("CONFIGS") or root / "configs")
+    """Return the folder with datasets/ and models.toml: $CONFIGS, else `root`/configs, else that of the package."""
+    if configs := os.environ.get("CONFIGS"):
+        return Path(configs)
+    return root / "configs" if (root / "configs" / "models.toml").is_file() else PACKAGED_CONFIGS
 
 
 def require_dataset(name: str, datasets: Path) -> DatasetConfig:

@@ -103,7 +103,7 @@ def require_evaluation(run: Path, subset: str) -> tuple[RunRecord, Evaluation]:
     """Return a run's record, and the evaluation of a subset; raises UserError if it is not translated and scored."""
     record = load_record(run)
     if subset not in record.evaluations:
-        raise UserError(f"{run}: '{subset}' is not translated and scored; run scripts/evaluate.sh")
+        raise UserError(f"{run}: '{subset}' is not translated and scored; run relumt run --evaluate")
     return record, record.evaluations[subset]
 
 
@@ -159,8 +159,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin) -> list[s
     if not data_bin.prepared:
         if evaluation.documents:
             raise UserError(
-                f"{data_bin.folder}: has no source text, which scoring documents needs; prepare it with "
-                "data_prep/prepare.sh"
+                f"{data_bin.folder}: has no source text, which scoring documents needs; prepare it with relumt prepare"
             )
         lines = read_sources(generate_output(run, evaluation.setup))
         return detokenize(lines, language) if data_bin.tokenized else lines

@@ -227,7 +227,7 @@ def load_record(folder: Path) -> RunRecord:
     """Read the record in a run's folder; raises UserError if there is none or it is not valid."""
     record = find_record(folder)
     if record is None:
-        raise UserError(f"{folder / RUN_RECORD}: no such file; train with scripts/train.sh")
+        raise UserError(f"{folder / RUN_RECORD}: no such file; train with relumt run --train")
     return record
 
 

@@ -198,7 +198,7 @@ def resolve_run_config(
         dataset_config, data_bin = require_dataset("default", datasets), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     elif "/" in dataset:
-        raise UserError(f"{quote(dataset)}: no such data-bin; make it with data_prep/prepare.sh … --out DATA-BIN")
+        raise UserError(f"{quote(dataset)}: no such data-bin; make it with relumt prepare … --out DATA-BIN")
     dataset_config = dataset_config or require_dataset(dataset, datasets)
     data = data_bin or dataset_config.data_bin
     if not data.is_dir():

@@ -276,6 +276,7 @@ def trained_record(config: RunConfig) -> RunRecord:
     record = find_record(config.folder)
     if record is None or not record.has_ended:
         raise UserError(
-            f"{config.folder}: training is not finished; run scripts/train.sh {config.dataset_argument} {config.model}"
+            f"{config.folder}: training is not finished; "
+            f"run relumt run --train {config.dataset_argument} {config.model}"
         )
     return record

@@ -22,7 +22,7 @@ OUTPUT_KINDS = "STDP"
 
 INDEX = re.compile(r"[0-9]{1,18}")
 LAST_LINE_PREFIX = "Generate "
-TRANSLATE_AGAIN = "run scripts/evaluate.sh again"
+TRANSLATE_AGAIN = "run relumt run --evaluate again"
 SPEED = re.compile(
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| INFO \| fairseq_cli\.generate \| |INFO:fairseq_cli\.generate:)"
     r"Translated [\d,]+ sentences .*, (?P<speed>\d+\.\d+) tokens/s\)",

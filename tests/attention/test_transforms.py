@@ -138,27 +138,11 @@ def test_fused_softmax_keeps_the_types_of_explicit_softmax(name, q):
         torch.testing.assert_close(fused, explicit)
 
 
-WITH_WEIGHTS = [name for name in distinct_attentions() if MECHANISMS[name](1, 4).has_weights]
-
-
-@pytest.mark.parametrize("name", WITH_WEIGHTS)
-def test_compiles_without_graph_breaks(name):
-    """With more keys than entmax sorts at once."""
-    mechanism = MECHANISMS[name](2, 4)
-    q, k = (torch.randn(2, 2, n, 4) for n in (3, 70))
-    key_mask = torch.arange(70) < torch.tensor([[70], [3]])
-    compiled = torch.compile(
-        lambda *qkv: mechanism(*qkv, AttentionMask(key_mask)).output, backend="eager", fullgraph=True, dynamic=False
-    )
-    with torch._dynamo.config.patch(recompile_limit=len(MECHANISMS)):  # the mechanisms share one code object
-        torch.testing.assert_close(compiled(q, k, k), mechanism(q, k, k, AttentionMask(key_mask)).output)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("name", [name for name in WITH_WEIGHTS if name not in ("entmax15", "sparsemax")])
+@pytest.mark.parametrize("name", distinct_attentions())
 def test_training_compiles_without_graph_breaks(name, dropout):
-    """With more scores than are filled by one operator; the package `entmax` breaks the graph."""
+    """With more scores than are filled by one operator."""
     mechanism = MECHANISMS[name](2, 4, dropout)
     q = torch.randn(2, 2, 100, 4, requires_grad=True)
     mask = AttentionMask(torch.arange(100) < torch.tensor([[100], [80]]), is_causal=True)
@@ -183,23 +167,3 @@ def test_lengths_do_not_cause_compilations(name):
     with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
         for length in range(3, 12):
             compiled(torch.randn(B, H, length, D), torch.ones(B, length, dtype=torch.bool))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["relu", "relu2", "rela_g", "softmax", "ssmax", "softpick", "sigmoid", "sparsemax", "entmax_learned"]
-)
-def test_lengths_stay_open_in_exported_programs(name):
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mechanism = build(name)
-
-        def forward(self, q):
-            return self.mechanism(q, q, q, AttentionMask()).output
-
-    q = torch.randn(B, H, 6, D)
-    sizes = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC}
-    program = torch.export.export(Attention(), (q,), dynamic_shapes=(sizes,)).module()
-    longer = torch.randn(3, H, 30, D)
-    torch.testing.assert_close(program(longer), Attention()(longer))

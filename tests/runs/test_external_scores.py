@@ -209,7 +209,7 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, 
         (["--external", "sh -c 'echo"], "cannot be executed (No closing quotation); quote it as for a shell"),
         (["--name", "chrf"], "which no score of sacreBLEU has as its name"),
         (["--name", "../a"], "expected a letter and up to 39 letters"),
-        (["--subset", "valid"], "'valid' is not translated and scored; run scripts/evaluate.sh"),
+        (["--subset", "valid"], "'valid' is not translated and scored; run relumt run --evaluate"),
         (["--data", "none"], "none: no such folder"),
     ],
 )

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.dataset_config import read_models, require_model
+from relumt.runs.dataset_config import PACKAGED_CONFIGS, configs_folder, dataset_names, read_models, require_model
 from relumt.runs.environment import Device
 from relumt.runs.run_config import RESERVED_FLAGS, resolve_run_config
 from tests.runs.cases import CPU, write_data_bin, write_dataset
@@ -56,13 +56,25 @@ def test_reserved_flags_are_refused(config):
 
 def test_missing_data_bin_says_how_to_make_it(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"data-bin/small: no data-bin.*data_prep/prepare.sh … --out data-bin/small"):
+    with pytest.raises(UserError, match=r"data-bin/small: no data-bin.*relumt prepare … --out data-bin/small"):
         resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
     write_dataset(configs, "small", data_bin="large")
     (tmp_path / "data_prep").mkdir()
     (tmp_path / "data_prep" / "large.sh").touch()
     with pytest.raises(UserError, match=r"data-bin/large: no data-bin.*make it with data_prep/large.sh$"):
         resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
+
+
+def test_configs_are_those_of_the_variable_the_folder_or_the_package(tmp_path, monkeypatch):
+    monkeypatch.delenv("CONFIGS", raising=False)
+    (tmp_path / "configs" / "datasets").mkdir(parents=True)  # of another program
+    assert configs_folder(tmp_path) == PACKAGED_CONFIGS
+    assert read_models(PACKAGED_CONFIGS) == read_models(CONFIGS)
+    assert dataset_names(PACKAGED_CONFIGS / "datasets") == dataset_names(CONFIGS / "datasets")
+    (tmp_path / "configs" / "models.toml").touch()
+    assert configs_folder(tmp_path) == tmp_path / "configs"
+    monkeypatch.setenv("CONFIGS", "elsewhere")
+    assert configs_folder(tmp_path) == Path("elsewhere")
 
 
 def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):

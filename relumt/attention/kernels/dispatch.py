@@ -8,6 +8,8 @@ The environment variable RELUMT_KERNELS restricts it:
     reference   no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
                 --inhibitor-implementation names another
 
+Compiled and exported calls, and those under `torch.func`, always get the reference (for the Inhibitor: naive).
+
 When Triton is asked for and cannot serve a call, the reason is logged once.
 """
 
@@ -21,13 +23,20 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
-from relumt.attention.kernels import inhibitor_cdist, inhibitor_numba, pointwise_blocked, sparse_adasplash
+from relumt.attention.kernels import (
+    inhibitor_cdist,
+    inhibitor_naive,
+    inhibitor_numba,
+    pointwise_blocked,
+    sparse_adasplash,
+)
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.self_check import verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
+from relumt.attention.transforms import is_in_torch_func, is_traced
 from relumt.process import KERNELS_VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
@@ -62,7 +71,7 @@ def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller
         mask: what each query may attend to.
         caller_reasons: the caller's own reasons against Triton; empty strings are no reasons.
     """
-    if not _is_triton_wanted(q.device):
+    if is_traced() or not _is_triton_wanted(q.device):
         return False
     reason = next(filter(None, (*caller_reasons, _reason_against_triton(q, k, v, mask))), "")
     if reason:
@@ -87,7 +96,7 @@ def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask)
 
 def reason_against_device(device: torch.device) -> str:
     """Return why the Triton kernels do not run on a device, "" if they do."""
-    if not _has_triton():
+    if not _is_installed("triton"):
         return "Triton is not installed"
     if device.type != "cuda":
         return "" if os.environ.get("TRITON_INTERPRET") == "1" else "there is no GPU, and TRITON_INTERPRET is not 1"
@@ -116,8 +125,8 @@ def _reason_for_reference(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) 
 
 
 @functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 @functools.cache
@@ -151,24 +160,30 @@ def select_pointwise_kernel(
     )
     if can_use_triton(q, k, v, mask, *reasons):
         return attend_pointwise
-    many_weights = q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
+    many_weights = not is_traced() and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
     blocked = kernel_choice() == "auto" and many_weights and not need_weights
     return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
 
 
 def has_many_weights(q: Tensor, k: Tensor) -> bool:
-    """Return whether the weights of q [B, H, T, D] and k [B, H, S, D] are too many to keep for the backward pass."""
+    """Return whether the weights of q [B, H, T, D] and k [B, H, S, D] are too many to keep for the backward pass.
+
+    False in exported programs, which may serve any length.
+    """
     B, H, T, _ = q.shape  # numel() would make constants of sizes that torch.export leaves open
-    return B * H * T * k.shape[2] >= RECOMPUTE_THRESHOLD
+    return not torch.compiler.is_exporting() and B * H * T * k.shape[2] >= RECOMPUTE_THRESHOLD
 
 
 def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
     """Return whether explicit weights are the faster softmax when only the output is needed.
 
-    Never on a GPU. On a CPU always with dropout, for which PyTorch's attention computes explicit weights itself, in
-    more passes; otherwise for a single query, as in the decoder's self-attention of a beam search, and for short
+    Always under `torch.func`, because PyTorch's attention has no forward-mode derivatives; otherwise never on a GPU.
+    On a CPU always with dropout, for which PyTorch's attention computes explicit weights itself, in more passes;
+    otherwise for a single query, as in the decoder's self-attention of a beam search, and for short
     sentences if there will be a backward pass, or if the fused forward pass would pack its operands.
     """
+    if is_in_torch_func():
+        return True
     if q.device.type != "cpu" or torch.compiler.is_exporting():  # an exported program may serve any length
         return False
     if dropout_p or q.shape[2] == 1:
@@ -230,7 +245,7 @@ def project_sparse(scores: Tensor, alpha: float, out_of_support: float) -> Tenso
     The arguments are those of `sparse_adasplash.project`.
     """
     if not sparse_adasplash.serves(scores.device, scores.dtype):
-        return None  # before any call that torch.compile does not trace
+        return None
     return _project_sparse_by_adasplash(scores, alpha, out_of_support)
 
 
@@ -248,6 +263,14 @@ def _project_sparse_by_adasplash(scores: Tensor, alpha: float, out_of_support: f
 def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:
     """Return the Inhibitor's implementation where its Triton kernels cannot be used.
 
-    Numba's loops serve the CPU only.
+    Numba's loops serve the CPU only. Of the others, only the equation itself has forward-mode derivatives; Inductor
+    fuses it, and then it has no T·S·D tensor either.
     """
-    return inhibitor_numba.attend if device.type == "cpu" else inhibitor_cdist.attend
+    if is_traced():
+        return inhibitor_naive.attend
+    if device.type != "cpu":
+        return inhibitor_cdist.attend
+    if not _is_installed("numba"):
+        _warn_once("the Inhibitor is computed by cdist, which is slower than Numba; run pip install numba")
+        return inhibitor_cdist.attend
+    return inhibitor_numba.attend

@@ -231,8 +231,6 @@ def create_executor(folder: Path, cluster: str, parameters: Mapping[str, str]) -
 
         executor = submitit.AutoExecutor(folder=folder / "%j", cluster=cluster, slurm_max_num_timeout=MAX_TIMEOUTS)
         executor.update_parameters(**values)
-    except ModuleNotFoundError:
-        raise UserError("--slurm needs submitit; run pip install '.[slurm]' in the checkout") from None
     except (RuntimeError, NameError, ValueError, TypeError, AssertionError) as error:
         message = " ".join(str(error).split())
         raise UserError(f"submitit: {message}; its AutoExecutor documents the parameters") from None

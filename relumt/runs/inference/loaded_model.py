@@ -208,8 +208,7 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         open_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(
-            f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with "
-            "data_prep/prepare.sh"
+            f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with relumt prepare"
         )
     try:
         (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)}, state=state)

@@ -55,11 +55,11 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inhibitor_table1", "--root", ROOT], "inhibitor_table1 has no runs; make it with scripts/reproduce.sh"),
+        (["inhibitor_table1", "--root", ROOT], "inhibitor_table1 has no runs; make it with relumt reproduce"),
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
         (
             ["rela_table5", "--preset", "small", "--root", ROOT],
-            "no data-bin for 'europarl7_en_de_aligned'; make it with data_prep/prepare.sh",
+            "no data-bin for 'europarl7_en_de_aligned'; make it with relumt prepare",
         ),
         (["rela_table3", *SMOKE], "DATA_BIN is set, but a table may need several datasets"),
     ],
