@@ -230,16 +230,15 @@ def score(arguments: argparse.Namespace) -> None:
     """
     from relumt.runs import external_scores
 
+    scored = arguments.run, arguments.subset, arguments.data
     if arguments.remove is not None:
         external_scores.remove_external_score(arguments.run, arguments.subset, arguments.remove)
-        return
-    scored = arguments.run, arguments.subset, arguments.data
-    if arguments.external is None:
+    elif arguments.external is None:
         print(external_scores.encode_segments(external_scores.segments_of_run(*scored)).decode(), end="")
-        return
-    found = external_scores.add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
-    result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}
-    print(json.dumps(result | asdict(found), indent=2, ensure_ascii=False))
+    else:
+        found = external_scores.add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
+        result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}
+        print(json.dumps(result | asdict(found), indent=2, ensure_ascii=False))
 
 
 def add_score_documents_arguments(parser: argparse.ArgumentParser) -> None:
