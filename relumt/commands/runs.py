@@ -160,23 +160,17 @@ def score(arguments: argparse.Namespace) -> None:
     The program reads a JSON object per line (source, translation, reference) and prints a number per line. It may end
     with {"score": …, "version": …}. Without --external, the segments are printed. docs/using.md has examples.
     """
-    from relumt.runs.external_scores import (
-        add_external_score,
-        encode_segments,
-        remove_external_score,
-        segments_of_run,
-    )
+    from relumt.runs import external_scores
 
-    if arguments.remove is not None:
-        remove_external_score(arguments.run, arguments.subset, arguments.remove)
-        return
     scored = arguments.run, arguments.subset, arguments.data
-    if arguments.external is None:
-        print(encode_segments(segments_of_run(*scored)).decode(), end="")
-        return
-    found = add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
-    result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}
-    print(json.dumps(result | asdict(found), indent=2, ensure_ascii=False))
+    if arguments.remove is not None:
+        external_scores.remove_external_score(arguments.run, arguments.subset, arguments.remove)
+    elif arguments.external is None:
+        print(external_scores.encode_segments(external_scores.segments_of_run(*scored)).decode(), end="")
+    else:
+        found = external_scores.add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
+        result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}
+        print(json.dumps(result | asdict(found), indent=2, ensure_ascii=False))
 
 
 def add_score_documents_arguments(parser: argparse.ArgumentParser) -> None:
