@@ -110,7 +110,7 @@ def gpu_kernel(mechanism: Mechanism) -> str:
     """Return whose kernel computes a mechanism on a GPU."""
     if mechanism.pointwise_activation or isinstance(mechanism, InhibitorAttention):
         return "ours"
-    if isinstance(mechanism, SoftmaxAttention):
+    if isinstance(mechanism, SoftmaxAttention) and mechanism.inherits_methods(SoftmaxAttention, "weights"):
         return "PyTorch's"
     return "AdaSplash's" if isinstance(mechanism, SparsemaxAttention | Entmax15Attention) else "none"
 

@@ -144,7 +144,7 @@ def after_own_context(
     def replace_context(candidate: Candidate, own: Tensor) -> Candidate:
         variant = candidate.target[candidate.start :]
         room = loaded.max_positions[1] - len(variant) - len(separator)
-        target = torch.cat([own[:-1][-room:], separator, variant])
+        target = torch.cat([own[max(len(own) - 1 - room, 0) : -1], separator, variant])
         return replace(candidate, target=target, start=len(target) - len(variant))
 
     return [

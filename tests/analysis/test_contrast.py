@@ -127,7 +127,7 @@ def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, sep
     assert decide(loaded, candidates, 2) == [x[0] > max(x[1:]) for x in expected]
 
 
-OWN = {"short": "w6 w7", "too long": "w6 " * 2000}
+OWN = {"short": "w6 w7", "too long": "w6 " * 1000 + "w5 " * 1000}
 
 
 @pytest.mark.parametrize("own", OWN)

@@ -60,6 +60,7 @@ def test_resuming_changes_what_is_kept_only_with_the_data(run, fairseq, kept):
 def test_a_data_bin_is_found_after_the_checkout_was_moved(run, config, tmp_path, monkeypatch, recorded, working_folder):
     run("train")
     record = load_record(config.folder)
+    assert record.data_bin == "../../../../data-bin/small"
     save_record(config.folder, replace(record, data_bin=recorded or record.data_bin))
     (tmp_path / "moved").mkdir()
     for name in ("runs", "data-bin"):

@@ -62,15 +62,19 @@ def test_chunks_are_translated_as_by_fairseq_generate(load, document_data, monke
 
 @pytest.fixture
 def echoing(monkeypatch):
-    """Replace the search by one that returns the source, without separators if it begins with w8; record sources."""
+    """Replace the search by one that returns the source; record sources.
+
+    If the source begins with w8, separators are lost; if it begins with w7, one is added.
+    """
     searched = []
 
     def search(loaded, sources, settings, batch_size):
-        separator = loaded.task.source_dictionary.index(SEPARATOR)
-        lossy = loaded.task.source_dictionary.index("w8")
+        separator, losing, adding = (loaded.task.source_dictionary.index(word) for word in (SEPARATOR, "w8", "w7"))
         for source in sources:
             searched.append([loaded.task.source_dictionary[index] for index in source[:-1].tolist()])
-            target = source[source != separator] if source[0] == lossy else source
+            target = source[source != separator] if source[0] == losing else source
+            if source[0] == adding:
+                target = torch.cat([source[:1], torch.tensor([separator]), source])
             yield [{"tokens": target, "score": torch.tensor(-1.0), "positional_scores": torch.zeros(len(target))}]
 
     monkeypatch.setattr("relumt.runs.inference.translator.search_hypotheses", search)
@@ -87,6 +91,7 @@ def echoing(monkeypatch):
         # separators are lost: sentence by sentence
         (SEPARATOR, ["w8", "w2", "w3"], ["w8", "w2", "w3"]),
         ("", ["w8", "w2", "w3"], ["w8w2w3"]),
+        (SEPARATOR, ["w7", "w2"], ["w7w7", "w2"]),  # the separator within a single sentence ends none
     ],
 )
 def test_a_chunk_is_as_long_as_the_model_was_trained_to_read(load, echoing, separator, document, chunks):
@@ -98,7 +103,7 @@ def test_a_chunk_is_as_long_as_the_model_was_trained_to_read(load, echoing, sepa
     ]
     assert [chunk.text for chunk in found] == [" ".join(chunk.sentences) for chunk in found]
     assert empty == [] and [chunk.text for chunk in other] == ["w5"]
-    assert len(echoing) == len(chunks) + (2 if "w8" in document and separator else 1)
+    assert len(echoing) == len(chunks) + (2 if {"w7", "w8"} & set(document) and separator else 1)
 
 
 def test_a_translation_that_was_cut_off_is_made_again_by_sentences(load, echoing):
@@ -138,12 +143,12 @@ def translate(monkeypatch, capsys, load, echoing):
     return run
 
 
-TEXT = "\n w1 w2\nw3\n \n\nw8 w4\nw5\nw6\n\nw7"
+TEXT = "\n w1 w2\nw3\n \n\nw8 w4\nw5\nw6\n\nw4"
 
 
 @pytest.mark.parametrize("flags", [(), ("--batch", "1"), ("--batch", "2")])
 def test_empty_lines_end_documents(translate, echoing, flags):
-    assert translate(TEXT, *flags) == ["w1 w2", "w3", "", "w8 w4", "w5", "w6", "", "w7"]
+    assert translate(TEXT, *flags) == ["w1 w2", "w3", "", "w8 w4", "w5", "w6", "", "w4"]
     assert ["w1", "w2", SEPARATOR, "w3"] in echoing
 
 
