@@ -22,6 +22,9 @@ from relumt.attention.mechanism import Mechanism
 
 EPSILON = 1e-6
 
+MAX_EXPORTED_KEYS = 1 << 20
+"""Keys for which an exported program, whose length is open, keeps sums from overflowing."""
+
 
 @dataclass(frozen=True)
 class ReLUL1Options:
@@ -62,7 +65,8 @@ class L1NormalizedReLUAttention(Mechanism):
 
         A row of tiny weights sums to less than 1, which keeps the gradients of its scores below 1/ε.
         """
-        largest = (torch.finfo(scores.dtype).max / max(scores.shape[-1], 1)) ** (1 / self.options.power) / 2
+        num_keys = MAX_EXPORTED_KEYS if torch.compiler.is_exporting() else max(scores.shape[-1], 1)
+        largest = (torch.finfo(scores.dtype).max / num_keys) ** (1 / self.options.power) / 2
         rectified = F.hardtanh(self.zero_hidden_scores_(scores, mask), 0.0, largest)
         weights = rectified**self.options.power if self.options.power > 1 else rectified
         return weights / (weights.sum(-1, keepdim=True) + EPSILON)
