@@ -100,7 +100,7 @@ def page(results: dict[str, Any]) -> str:
 
 def support_table() -> str:
     """Return a table of what each mechanism supports; tests/attention/test_support.py checks it, but for the GPU."""
-    columns = ("`torch.compile`", "`torch.export`", "ONNX", "`torch.func`", "fp16", "bf16")
+    columns = ("compile", "export", "ONNX", "func", "fp16", "bf16")
     rows = [f"| `{name}` |{' yes |' * len(columns)} {gpu_kernel(spec(1, 4))} |" for name, spec in MECHANISMS.items()]
     header = f"| mechanism | {' | '.join(columns)} | GPU kernel |"
     return "\n".join([header, f"|{' --- |' * (len(columns) + 2)}", *rows])
