@@ -11,10 +11,11 @@ from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.units import BatchReader
 from relumt.corpora.alignment import GoldAlignment, Unit, read_alignments, read_source_first
 from relumt.corpora.parallel import progress_step
+from relumt.corpora.record import gold_alignments_path
 from relumt.errors import UserError, print_status, printable
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
-from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
+from relumt.runs.data_bin import find_subwords, open_data_bin
 from relumt.runs.environment import describe_revision, versions
 from relumt.runs.inference.loaded_model import LoadedModel, load_model, with_texts
 from relumt.runs.inference.translator import default_search

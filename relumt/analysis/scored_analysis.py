@@ -6,9 +6,9 @@ An analysis is up to date if it also used the gold alignments that the data-bin 
 from pathlib import Path
 
 from relumt.analysis.record import ANALYSIS, AnalysisFile, read_analysis
+from relumt.corpora.record import gold_alignments_path
 from relumt.errors import UserError, print_status
 from relumt.files import file_sha256
-from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import TEST, RunRecord, find_data_bin
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training import report_end, trained_record

@@ -18,6 +18,11 @@ def dictionary_path(data_bin: Path, language: str) -> Path:
     return data_bin / f"dict.{language}.txt"
 
 
+def gold_alignments_path(data_bin: Path, subset: str) -> Path:
+    """Return the path of the gold alignments of `subset` in a data-bin, which need not exist."""
+    return data_bin / "text" / f"{subset}.align"
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file that a folder was made from: its path and the SHA-256 of its content."""

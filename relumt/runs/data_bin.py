@@ -271,11 +271,6 @@ def keep_preparation(folder: Path, data_bin: DataBin) -> None:
         write_preparation(stage.result, data_bin)
 
 
-def gold_alignments_path(folder: Path, subset: str) -> Path:
-    """Return the path of the gold alignments of `subset` in a data-bin, which need not exist."""
-    return folder / "text" / f"{subset}.align"
-
-
 def find_subwords(folder: Path, target: str) -> SubwordMethod:
     """Return how the words of a data-bin are split, from its prepare.json or the dictionary of the target language.
 

@@ -16,9 +16,9 @@ from relumt.analysis.record import (
 )
 from relumt.analysis.scored_analysis import needs_analysis
 from relumt.commands.analysis import analyze_run
+from relumt.corpora.record import gold_alignments_path
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import load_record
 from tests.papers.cases import analysis
 
