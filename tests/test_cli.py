@@ -164,8 +164,9 @@ with command_line():
 
 
 def test_settings_of_notebooks_and_shells_change_no_command(tmp_path):
-    settings = {"MPLBACKEND": "module://missing", "LOGLEVEL": "WARNING", "LC_ALL": "C", "PYTHONUTF8": "0"}
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONCOERCECLOCALE": "0"} | settings
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    settings = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "LOGLEVEL": "WARNING"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | locale | settings
     command = [sys.executable, "-c", DRAWING]
     printed = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
     assert printed.split() == ["INFO", "utf-8", "utf-8"] and (tmp_path / "plots" / "empty.svg").is_file()

@@ -1,5 +1,6 @@
 """Files appear complete or not at all, and fairseq sees the same lines and words in them as relumt."""
 
+import errno
 import gzip
 import os
 import stat
@@ -44,6 +45,23 @@ def test_a_finished_file_replaces_the_old_one_once_it_is_on_disk(tmp_path, monke
         assert path.read_text() == text
     assert names_below(tmp_path) == ["folder", "out"]
     assert events == [".unfinished", "replace", ""] * 2
+
+
+def test_a_file_system_need_not_sync_folders_but_must_sync_files(tmp_path, monkeypatch):
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) or failing_files:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    failing_files = False
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text_atomically(tmp_path / "file", "text")
+    with atomic_folder(tmp_path / "folder") as stage:
+        (stage.result / "inner").mkdir()
+    assert names_below(tmp_path) == ["file", "folder", "inner"]
+    failing_files = True
+    with pytest.raises(OSError, match="Invalid argument"):
+        write_text_atomically(tmp_path / "file", "other")
+    assert (tmp_path / "file").read_text() == "text"
 
 
 def test_an_interrupted_file_leaves_the_old_one(tmp_path):
