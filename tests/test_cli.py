@@ -44,10 +44,12 @@ for name in cli.COMMANDS:
 """
 
 
-def test_every_help_and_some_commands_load_no_torch():
+def test_every_help_and_some_commands_load_no_torch(tmp_path):
+    (tmp_path / "runs").mkdir()
     code = f"from relumt import cli\n{EVERY_HELP}\ncli.main(['user-dir'])\ncli.main(['table', 'rela_table4'])"
     code += "\nimport sys\nassert 'torch' not in sys.modules"
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert all(f"usage: relumt {name} " in printed for name in cli.COMMANDS)
     assert "Print the folder to pass to fairseq's --user-dir." in printed
 

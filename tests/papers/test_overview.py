@@ -108,7 +108,7 @@ def test_one_table_per_dataset_of_the_scored_runs(tmp_path, capsys):
     assert output.count("| softmax |") == 2 and "relu" not in output
     assert [table.caption for table in overview_tables(tmp_path, "small")] == ["small"]
     for name in ("other", "../small", "*", "smal?"):
-        with pytest.raises(UserError, match="no scored run; run scripts"):
+        with pytest.raises(UserError, match="no scored run; run relumt run first"):
             overview_tables(tmp_path, name)
 
 

@@ -76,7 +76,7 @@ def test_an_invalid_field_is_named(tmp_path, path, value, message):
 
 def test_broken_and_missing_files_are_refused(tmp_path):
     assert find_record(tmp_path) is None
-    with pytest.raises(UserError, match=r"run\.json: no such file; train with scripts/train\.sh"):
+    with pytest.raises(UserError, match=r"run\.json: no such file; train with relumt run --train"):
         load_record(tmp_path)
     for text in (b"{", b"[]", b"\xff", b""):
         (tmp_path / "run.json").write_bytes(text)
