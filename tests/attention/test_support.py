@@ -83,8 +83,20 @@ CHECKS = {
 """Column of the table -> what makes a function of a module, and the tolerance of its results."""
 
 
-@pytest.mark.parametrize("column", CHECKS)
-@pytest.mark.parametrize("name", MECHANISMS)
+EXAMPLES = ("softmax", "relu", "rela_g")
+"""Mechanisms that are traced in the fast tests, which takes seconds for each; the slow ones trace all."""
+
+TRACED = ("compile", "export", "ONNX")
+
+
+def slow_unless(is_fast, *values):
+    return pytest.param(*values, marks=[] if is_fast else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [slow_unless(name in EXAMPLES or column not in TRACED, name, column) for name in MECHANISMS for column in CHECKS],
+)
 def test_results_are_the_same(name, column):
     convert, tolerance = CHECKS[column]
     module = Attention(name).eval()
@@ -96,7 +108,7 @@ def test_results_are_the_same(name, column):
             torch.testing.assert_close(found, expected, atol=tolerance * expected.abs().max().item(), rtol=0)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", [slow_unless(name in EXAMPLES, name) for name in MECHANISMS])
 def test_derivatives_of_transforms_are_those_of_autograd(name):
     module = Attention(name).eval().double()
     x, padding = inputs(520, torch.float64)

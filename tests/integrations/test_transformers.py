@@ -1,6 +1,5 @@
 """Models of Hugging Face Transformers with relumt's attention, in tiny configurations."""
 
-
 import pytest
 import torch
 from transformers import (
