@@ -124,14 +124,14 @@ class DataBin(PrepareRecord):
         """
         return len(self._sizes(subset, self.target))
 
-    def longest(self, subset: str) -> tuple[int, int]:
-        """Return the number of tokens of the longest source and target of `subset`, ends of sentences included.
+    def longest(self, subset: str) -> list[tuple[int, int]]:
+        """Return the length in tokens and the number, from 1, of the longest source and the longest target.
 
         Raises:
-            UserError: the index is of a format other than fairseq's default, mmap.
+            UserError: as `num_sentences`.
         """
-        source, target = (max(self._sizes(subset, language), default=0) for language in self.languages)
-        return source, target
+        sides = (enumerate(self._sizes(subset, language), start=1) for language in self.languages)
+        return [max(((length, number) for number, length in side), default=(0, 0)) for side in sides]
 
     def _sizes(self, subset: str, language: str) -> memoryview:
         """Return the number of tokens of each sentence in one language of `subset`."""

@@ -166,13 +166,14 @@ def require_readable(config: RunConfig, flags: Flags, validated: list[str]) -> N
     translated = config.dataset_config.generate.get("--gen-subset", ["test"])
     subsets = translated if "--skip-invalid-size-inputs-valid-test" in flags else [*validated, *translated]
     for subset in filter(config.data_bin.has_subset, subsets):
-        for flag, length in zip(MAX_POSITIONS, config.data_bin.longest(subset), strict=True):
+        for flag, (length, number) in zip(MAX_POSITIONS, config.data_bin.longest(subset), strict=True):
             allowed = " ".join(flags.get(flag, [FAIRSEQ_POSITIONS]))
             is_truncated = TRUNCATE in flags and flag == MAX_POSITIONS[0]
             if allowed.isdecimal() and int(allowed) < length and not is_truncated:
                 raise UserError(
-                    f"{config.data_bin.folder}: {subset} has a sentence of {length} tokens, but {flag} is {allowed}; "
-                    f"give {flag} {length}, or {TRUNCATE} if only sources are too long"
+                    f"{config.data_bin.folder}: sentence {number} of {subset} has {length} tokens, but {flag} is "
+                    f"{allowed}; give {flag} {length}, or {TRUNCATE} if only sources are too long, or prepare the "
+                    "data-bin without it"
                 )
 
 

@@ -39,10 +39,10 @@ def test_training_is_not_repeated(run, fairseq, config):
 @pytest.mark.parametrize(
     ("name", "flags", "problem"),
     [
-        ("test.de-en.de", "--max-source-positions 12", "test has a sentence of 13 tokens, but --max-source-positions"),
+        ("test.de-en.de", "--max-source-positions 12", "sentence 3 of test has 13 tokens, but --max-source-"),
         ("test.de-en.en", "--max-target-positions 12 --truncate-source", "but --max-target-positions is 12; give"),
-        ("valid.de-en.de", "--max-source-positions 12", "valid has a sentence of 13 tokens"),
-        ("test.de-en.de", "--max-source-positions 12 --skip-invalid-size-inputs-valid-test", "test has a"),
+        ("valid.de-en.de", "--max-source-positions 12", "sentence 3 of valid has 13 tokens"),
+        ("test.de-en.de", "--max-source-positions 12 --skip-invalid-size-inputs-valid-test", "of test has"),
         ("valid.de-en.de", "--max-source-positions 12 --skip-invalid-size-inputs-valid-test", ""),
         ("valid.de-en.de", "--max-source-positions 12 --disable-validation", ""),
         ("train.de-en.de", "--max-source-positions 12", ""),
