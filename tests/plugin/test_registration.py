@@ -12,7 +12,7 @@ from fairseq.data import iterators
 from torch.utils.data import TensorDataset
 
 import relumt
-from relumt.plugin.registration import MIN_OPEN_FILES, MIN_SHARED_MEMORY, can_start_workers
+from relumt.plugin.batches import MIN_OPEN_FILES, MIN_SHARED_MEMORY, can_start_workers
 from tests.fairseq_cases import write_fairseq
 from tests.plugin.model.build import SMALL, write_data_bin
 
