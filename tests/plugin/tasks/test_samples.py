@@ -16,7 +16,7 @@ LENGTHS = [(MAX_LENGTH + 1, 3), (4, 3), (7, 5), (6, 6)]
 @pytest.fixture
 def validate(tmp_path, monkeypatch, caplog):
     """Return a function that does what fairseq-train does after a validation, and returns what is logged."""
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="relumt")  # commands that ran before in this process have raised it
     data = write_data_bin(tmp_path / "data-bin", LENGTHS, "valid")
     settings = {"train_subset": "train", "required_seq_len_multiple": 1, "dataset_impl": "mmap"}
     config = TranslationConfig(data=str(data), source_lang="de", target_lang="en", **settings)
