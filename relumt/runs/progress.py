@@ -19,6 +19,9 @@ from relumt.runs.training_log import NOT_FINITE, PARAMETERS, STAMP, STATISTICS, 
 INTERVAL = 60.0
 """Seconds between lines in a long epoch, if stdout is no terminal."""
 
+ALMOST_ALL = 0.999
+"""From this share on, no time is left: fairseq rounds the number of epochs."""
+
 PASSED_ON = re.compile(
     r"relumt: |\S+ \S+ \| (WARNING|ERROR) \| "
     rf"|{STAMP}fairseq_cli\.generate \| Translated "
@@ -55,8 +58,10 @@ class TrainingProgress:
         """Take over what fairseq logs of an interval ("train_inner"), an epoch ("train") or a validation ("valid")."""
         for key, value in logged.items():
             self.last[key.removeprefix("train_")] = value  # of an epoch that is too short for an interval
-        if "valid_num_updates" in logged:
-            self.last["num_updates"] = logged["valid_num_updates"]
+        if (num_updates := logged.get("valid_num_updates")) is not None:
+            if self.last.get("num_updates"):  # the number of epochs was logged some updates before
+                self.last["update"] = self.last.get("update", 0.0) * num_updates / self.last["num_updates"]
+            self.last["num_updates"] = num_updates
         self.has_news |= kind == "valid" or (kind == "train" and "valid_loss" not in self.last)
         if self.first_share is None:
             self.first_share = self.share
@@ -79,7 +84,7 @@ class TrainingProgress:
             f"validation loss {last['valid_loss']:.3f}" if "valid_loss" in last else "",
             f"BLEU {last['valid_bleu']:.2f}" if "valid_bleu" in last else "",
             f"{last['wps']:,.0f} tokens/s" if "wps" in last else "",
-            f"{duration(left)} left" if left is not None else "",
+            f"{duration(left)} left" if left is not None and self.share < ALMOST_ALL else "",
         ]
         return ", ".join(filter(None, parts))
 

@@ -75,6 +75,16 @@ def test_the_time_left_follows_from_what_was_done_since_the_start(monkeypatch):
     assert round(resumed.seconds_left()) == 33  # 1.5 epochs took 100 s, and 0.5 are left
 
 
+def test_after_the_last_epoch_no_time_is_left(monkeypatch):
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    training = progress.TrainingProgress(max_epoch=4, max_update=0)
+    for number in (100, 200, 350):
+        training.read("train_inner", {"epoch": 1 + number // 100, "update": number / 100, "num_updates": number})
+    training.read("valid", {"epoch": 4, "valid_loss": 6.5, "valid_num_updates": 400})
+    assert training.share == 1.0 and str(training) == "epoch 4 of 4, update 400, validation loss 6.500"
+
+
 def test_verbose_shows_everything(capsys):
     assert shown(capsys, START, "no newline", is_verbose=True) == START + "no newline"
 
