@@ -34,9 +34,11 @@ def test_one_line_is_printed_for_an_epoch_and_messages_are_passed_on(capsys):
     start, size, warning, message, first, second = shown(capsys, START, *epochs).strip().split("\n")
     assert (start, size) == ("$ fairseq-train data --max-epoch 4", "1,234,567 parameters")
     assert "something is odd" in warning and message.startswith("relumt: checkpoint_last.pt is damaged")
-    assert first == "epoch 1 of 4, update 100, loss 7.500, validation loss 6.500, BLEU 12.34, 5,400 tokens/s"
-    assert second.startswith("epoch 2 of 4, update 200, loss 7.500, validation loss 6.500, BLEU 12.34, 5,400 tokens/s,")
-    assert second.endswith(" s left")
+    for number, line in enumerate((first, second), start=1):
+        start = (
+            f"epoch {number} of 4, update {number}00, loss 7.500, validation loss 6.500, BLEU 12.34, 5,400 tokens/s,"
+        )
+        assert line.startswith(start) and line.endswith(" s left")
 
 
 def test_an_epoch_without_intervals_shows_the_loss_of_the_epoch(capsys):
