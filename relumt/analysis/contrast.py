@@ -91,7 +91,7 @@ def sentence_candidates(
     sources, references, bounds = dataset.src, dataset.tgt, np.arange(num_pairs + 1)
     if isinstance(dataset.tgt, ConcatenatedSentences):
         sources, references, bounds = dataset.src.sentences, dataset.tgt.sentences, dataset.tgt.bounds
-    separators = find_separators(loaded)
+    separators = loaded.separators
     documents = read_document_lengths(data / f"{subset}.docs", len(references))
     segment = load_segmenter(data)
     for number, example in enumerate(examples, start=1):
@@ -111,11 +111,6 @@ def sentence_candidates(
         before = range(bounds[chunk], sentence)
         context = [sources[i] for i in before], [references[i] for i in before]
         yield [_candidate(dataset.src[chunk], context, variant, separators) for variant in variants]
-
-
-def find_separators(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
-    """Return the index of the token between sentences on both sides, [1] each, or [0] without one."""
-    return loaded.separator(loaded.task.source_dictionary), loaded.separator(loaded.task.target_dictionary)
 
 
 def _candidate(
@@ -138,7 +133,7 @@ def after_own_context(
     The context's sentences are translated as one chunk. If a translation leaves no room for the variant within the
     model's positions, its beginning is left out.
     """
-    _, separator = find_separators(loaded)
+    _, separator = loaded.separators
     found = search_hypotheses(loaded, [variants[0].source_context for variants in examples], search, batch_size)
 
     def replace_context(candidate: Candidate, own: Tensor) -> Candidate:
@@ -166,7 +161,7 @@ def context_candidates(
     source_side = load_encoding(data, loaded.task, False)
     target_as_source = replace(source_side.data_bin, source=source_side.data_bin.target)
     target_side = replace(source_side, data_bin=target_as_source, source=source_side.target)
-    separators = find_separators(loaded)
+    separators = loaded.separators
     for example in examples:
         source = source_side.encode([*example.source_context, example.source])
         context, variants = target_side.encode(example.target_context), target_side.encode(example.variants)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from relumt.analysis.contrast import accuracies, find_separators, num_left_out
+from relumt.analysis.contrast import accuracies, num_left_out
 from relumt.corpora.contrastive import FormExample
 from relumt.runs.inference.translator import Translator
 
@@ -21,7 +21,7 @@ def measure_forms(translator: Translator, examples: Sequence[FormExample], batch
 
     As many of the sentences before an example are translated with it as fit into a chunk.
     """
-    separator, _ = find_separators(translator.loaded)
+    separator, _ = translator.loaded.separators
     texts = [[*example.source_context, example.source] for example in examples]
     documents = [own[num_left_out(translator.loaded, (translator.encoding.encode(own), separator)) :] for own in texts]
     found = translator.translate_documents(documents, batch_size=batch_size)

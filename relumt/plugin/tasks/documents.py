@@ -121,14 +121,14 @@ class ConcatenatedSentences(Dataset):
         sentences: fairseq's dataset of one side, whose items end in the end-of-sentence token.
         sizes: number of tokens of each sentence.
         starts: index of the first sentence of each chunk.
-        separator: index of the token between two sentences, or None.
+        separator: index of the token between two sentences, [1], or [0] without one.
     """
 
-    def __init__(self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, separator: int | None) -> None:
+    def __init__(self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, separator: Tensor) -> None:
         self.sentences = sentences
         self.bounds = np.append(starts, len(sizes))
-        self.sizes = chunk_sizes(starts, sizes, separator is not None)
-        self.separator = torch.tensor([] if separator is None else [separator], dtype=torch.long)
+        self.sizes = chunk_sizes(starts, sizes, bool(len(separator)))
+        self.separator = separator
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -186,7 +186,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         limit, separators = self.cfg.document_length, bool(self.cfg.document_separator)
         starts = chunk_starts(documents, sentences.src_sizes, sentences.tgt_sizes, limit, separators)
         source, target = (
-            ConcatenatedSentences(side, sizes, starts, self.separator_index(dictionary))
+            ConcatenatedSentences(side, sizes, starts, self.separator(dictionary))
             for side, sizes, dictionary in (
                 (sentences.src, sentences.src_sizes, self.src_dict),
                 (sentences.tgt, sentences.tgt_sizes, self.tgt_dict),
@@ -211,17 +211,17 @@ class DocumentsTask(BleuValidation, TranslationTask):
             pad_to_multiple=self.cfg.required_seq_len_multiple,
         )
 
-    def separator_index(self, dictionary: Dictionary) -> int | None:
-        """Return the index of --document-separator, or None without one; raises UserError if it is not a word."""
+    def separator(self, dictionary: Dictionary) -> Tensor:
+        """Return the index of --document-separator, [1], or [0] without one; raises UserError if it is not a word."""
         separator = self.cfg.document_separator
         if not separator:
-            return None
+            return torch.empty(0, dtype=torch.long)
         if separator not in dictionary or dictionary.index(separator) < dictionary.nspecial:
             raise UserError(
                 f"--document-separator {separator!r} is not a word of the dictionary; choose one, or add it with "
                 "relumt prepare --document-separator"
             )
-        return dictionary.index(separator)
+        return torch.tensor([dictionary.index(separator)])
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """Return fairseq's iterator over batches.

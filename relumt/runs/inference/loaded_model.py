@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import Dictionary, FairseqDataset, LanguagePairDataset
+from fairseq.data import FairseqDataset, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
@@ -57,10 +57,12 @@ class LoadedModel:
         """The most tokens in the chunks of documents that the model was trained on; 0 for a model of sentences."""
         return getattr(self.task.cfg, "document_length", 0)
 
-    def separator(self, dictionary: Dictionary) -> Tensor:
-        """Return the index of the token between two sentences of a chunk, [1], or [0] without one."""
-        index = self.task.separator_index(dictionary) if self.document_length else None
-        return torch.tensor([] if index is None else [index], dtype=torch.long)
+    @property
+    def separators(self) -> tuple[Tensor, Tensor]:
+        """The index of the token between sentences of a chunk in source and target, [1] each, or [0] without one."""
+        if not self.document_length:
+            return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+        return self.task.separator(self.task.source_dictionary), self.task.separator(self.task.target_dictionary)
 
     @property
     def num_parameters(self) -> int:

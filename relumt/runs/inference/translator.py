@@ -131,7 +131,7 @@ class Translator:
             if len(sentence) == 1:
                 raise UserError(f"{place} has no words; give text in the model's source language")
         lengths, sizes = list(map(len, documents)), np.array(list(map(len, sentences)))
-        separator = self.loaded.separator(self.encoding.source)
+        separator, _ = self.loaded.separators
         starts = chunk_starts(lengths, sizes, sizes, self.loaded.document_length, bool(len(separator)))
         chunks = [sentences[start:end] for start, end in pairwise([*starts, len(sentences)])]
         sources = [concatenate(chunk, separator) for chunk in chunks]
@@ -148,19 +148,21 @@ class Translator:
 
     def _is_whole(self, translation: Translation, search: SearchSettings) -> bool:
         """Return whether a translation has as many separators as its source, and was not cut off."""
-        num_sentences = len(split_at(translation.source, self.loaded.separator(self.encoding.source)))
         longest = min(search.max_len_a * len(translation.source) + search.max_len_b, self.loaded.max_positions[1] - 1)
-        return len(translation.sentences) == num_sentences and len(translation.tokens) < int(longest)
+        is_split = len(translation.sentences) == self._num_sentences(translation.source)
+        return is_split and len(translation.tokens) < int(longest)
+
+    def _num_sentences(self, source: Tensor) -> int:
+        """Return the number of sentences in the token indices of a chunk."""
+        return len(split_at(source, self.loaded.separators[0]))
 
     def _translate(
         self, sources: Sequence[Tensor], nbest: int, search: SearchSettings, batch_size: int
     ) -> list[list[Translation]]:
         """Return the best translations of token indices, at most `nbest`, best first."""
         found = [best[:nbest] for best in search_hypotheses(self.loaded, sources, search, batch_size)]
-        parts = [
-            [split_at(hypothesis["tokens"].cpu(), self.loaded.separator(self.encoding.target)) for hypothesis in best]
-            for best in found
-        ]
+        _, separator = self.loaded.separators
+        parts = [[split_at(hypothesis["tokens"].cpu(), separator) for hypothesis in best] for best in found]
         decoded = iter(self.encoding.decode(part for best in parts for hypothesis in best for part in hypothesis))
         return [
             [
@@ -173,14 +175,13 @@ class Translator:
     def _describe(self, source: Tensor, hypothesis: dict[str, Any], sentences: list[str]) -> Translation:
         """Return fairseq's hypothesis as a translation."""
         target, text = hypothesis["tokens"].cpu(), " ".join(filter(None, sentences))
-        num_sentences = len(split_at(source, self.loaded.separator(self.encoding.source)))
         return Translation(
             text,
             float(hypothesis["score"]) / math.log(2),
             [self.encoding.target[index] for index in target[:-1].tolist()],
             (hypothesis["positional_scores"] / math.log(2)).tolist(),
             [self.encoding.source[index] for index in source[:-1].tolist()],
-            sentences if len(sentences) == num_sentences else [text],
+            sentences if len(sentences) == self._num_sentences(source) else [text],
             source,
             target,
         )
