@@ -9,6 +9,7 @@ it is installed. Correia et al. 2019 learn α.
 """
 
 import math
+from collections.abc import Callable
 
 import entmax
 import torch
@@ -73,6 +74,13 @@ class SparseAttention(Mechanism):
         """Project each row of scores [B, H, T, S] onto the simplex."""
         raise NotImplementedError
 
+    def project_by(self, function: Callable[..., Tensor], alpha: float, scores: Tensor) -> Tensor:
+        """Project by a function of the package `entmax`, the α-entmax of `alpha`, or by what serves in its place."""
+        if not serves_entmax():
+            return entmax_alpha(scores, scores.new_full((1, 1, 1), alpha))
+        weights = dispatch.project_sparse(scores, alpha, self.out_of_support)
+        return function(scores, dim=-1, k=partial_sort_size(scores)) if weights is None else weights
+
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Project scores [B, H, T, S]; a row is 0 without visible keys, and NaN if it has a NaN."""
         if not scores.numel():
@@ -91,12 +99,7 @@ class SparsemaxAttention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return sparsemax of each row, [B, H, T, S]."""
-        if not serves_entmax():
-            return entmax_alpha(scores, scores.new_full((1, 1, 1), 2.0))
-        weights = dispatch.project_sparse(scores, 2.0, self.out_of_support)
-        if weights is None:
-            weights = entmax.sparsemax(scores, dim=-1, k=partial_sort_size(scores))
-        return weights
+        return self.project_by(entmax.sparsemax, 2.0, scores)
 
 
 class Entmax15Attention(SparseAttention):
@@ -104,13 +107,7 @@ class Entmax15Attention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return 1.5-entmax of each row, [B, H, T, S]."""
-        if not serves_entmax():
-            weights: Tensor | None = entmax_alpha(scores, scores.new_full((1, 1, 1), 1.5))
-        else:
-            weights = dispatch.project_sparse(scores, 1.5, self.out_of_support)
-        if weights is None:
-            weights = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
-        return without_second_derivatives(weights, "1.5-entmax")
+        return without_second_derivatives(self.project_by(entmax.entmax15, 1.5, scores), "1.5-entmax")
 
 
 MIN_ALPHA = 1.01
