@@ -25,8 +25,6 @@ SCHEMA = 5
 PerHead = list[float | None]
 """One value per head; None if no query of the head has a value, for example because all its rows are null."""
 
-"""What the queries and keys of attention maps are."""
-
 Percentage = Annotated[str, Meta(pattern=r"\A[0-9]{1,2}(\.[0-9]{1,3})?\Z")]
 Site = Annotated[str, Meta(pattern=r"\A(encoder|decoder|cross)\Z")]
 

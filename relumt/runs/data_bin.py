@@ -120,7 +120,7 @@ class DataBin(PrepareRecord):
         """Return the number of sentence pairs of `subset`, which fairseq's index says.
 
         Raises:
-            UserError: the index is of a format other than fairseq's default, mmap.
+            UserError: the index does not have fairseq's default format, mmap, or is cut off.
         """
         return len(self._sizes(subset, self.target))
 

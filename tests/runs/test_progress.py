@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from relumt.errors import duration
 from relumt.runs import progress
-from relumt.runs.progress import duration, follow
+from relumt.runs.progress import follow
 
 STAMP = "2026-01-01 10:00:00 | INFO | "
 INTERVAL = STAMP + 'train_inner | {"epoch": %d, "update": %.2f, "loss": "7.5", "wps": "5400.1", "num_updates": "%d"}\n'

@@ -5,7 +5,7 @@
 
 q is [B, H, T, D], k and v [B, H, S, D]. Each program visits tiles of 64 queries per warpgroup; one more warp loads. A
 warpgroup computes the scores of block j + 1 while the tensor cores multiply the weights of block j by v. With DROPOUT,
-kept pairs are not scaled: the factor must contain 1/(1 - p). Row statistics are of weights before dropout.
+kept pairs are not scaled: the factor must contain 1/(1 - p). Row statistics are those of the weights before dropout.
 """
 
 from dropout_masks import kept_masks

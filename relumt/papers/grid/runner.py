@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from relumt.errors import UserError, print_status
+from relumt.errors import UserError, duration, print_status
 from relumt.papers.grid.jobs import Job, JobState
-from relumt.runs.progress import duration, progress_line
+from relumt.runs.progress import progress_line
 
 PROGRESS_INTERVAL = 300.0
 """Seconds between lines about the progress of all jobs, if stderr is no terminal."""

@@ -9,6 +9,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from fairseq.data import LanguagePairDataset
@@ -57,7 +58,7 @@ def select_samples(task: TranslationTask) -> Mapping[str, Any] | None:
     if not isinstance(dataset, LanguagePairDataset) or dataset.tgt_sizes is None:
         return None
     sizes = zip(dataset.src_sizes, dataset.tgt_sizes, strict=True)
-    short = [index for index, pair in enumerate(sizes) if max(pair) <= MAX_LENGTH][:NUM_SAMPLES]
+    short = list(islice((index for index, pair in enumerate(sizes) if max(pair) <= MAX_LENGTH), NUM_SAMPLES))
     if not short:
         return None
     return dataset.collater([dataset[index] for index in short])
