@@ -149,7 +149,7 @@ def test_finds_dropout_that_differs_between_the_passes(monkeypatch):
 
         def __getitem__(self, grid):
             kernel = original[grid]
-            seed = pointwise_triton.backward_dkdv_arguments.index("seed")
+            seed = pointwise_triton.backward_dkdv_arguments.index("Seed")
             return lambda *args, **constants: kernel(*args[:seed], args[seed] + 1, *args[seed + 1 :], **constants)
 
     original = pointwise_triton.backward_dkdv

@@ -25,6 +25,7 @@ from torch import Tensor
 from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
 from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
 
 BLOCK = {"forward": 32, "backward": 16}
@@ -54,7 +55,7 @@ def attend(
         half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to a quarter of it.
             It does if Triton makes it faster, see `inhibitor_triton_fp16.is_packed`.
     """
-    seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
+    seed = draw_seed(q.device) if dropout_p else None
     half = half and inhibitor_triton_fp16.is_packed()
     call = _Call(1 / gamma, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, half)
     output: Tensor = _Attend.apply(q, k, v, shift.flatten().contiguous(), call)
@@ -70,7 +71,7 @@ class _Call:
     key_bounds: Tensor | None
     is_causal: bool
     dropout_p: float
-    seed: int
+    seed: Tensor | None
     half: bool
 
     def inputs(self, q: Tensor, k: Tensor, shift: Tensor) -> list[Any]:

@@ -26,6 +26,7 @@ from relumt.attention.kernels.inhibitor_triton_common import (
     shift_distances,
     store_block,
 )
+from relumt.attention.kernels.triton_common import load_seed
 from relumt.attention.precision import cast_saturating
 
 RUN = tl.constexpr(4)
@@ -53,9 +54,9 @@ def _sum_dims(x):
     return tl.sum(x, 0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S", "split_size"])
+@triton.jit(do_not_specialize=["T", "S", "split_size"])
 def forward(
-    Q, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, seed, split_size, stride, Out,
+    Q, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, Seed, split_size, stride, Out,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -70,6 +71,7 @@ def forward(
     more_q = load_block(Q, bh, stride, queries, more_dims, D).to(tl.float16)
     shift = tl.load(Shift + h)
     out = tl.zeros([BLOCK_V, BLOCK], tl.float32)
+    seed = load_seed(Seed)
     start, stop = key_range(KeyBounds, b, split_size, T, S, CAUSAL, BLOCK)
     for first in range(start, stop, RUN):
         run_sum = tl.zeros([BLOCK_V, BLOCK], tl.float16)

@@ -21,11 +21,12 @@ from relumt.attention.kernels.inhibitor_triton_common import (
     shift_distances,
     store_block,
 )
+from relumt.attention.kernels.triton_common import load_seed
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S", "split_size"])
+@triton.jit(do_not_specialize=["T", "S", "split_size"])
 def forward(
-    Q, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, seed, split_size, stride, Out,
+    Q, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, Seed, split_size, stride, Out,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -36,6 +37,7 @@ def forward(
     dims, v_dims = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     q, shift = load_block(Q, bh, stride, queries, dims, D), tl.load(Shift + h)
     out = tl.zeros([BLOCK_V, BLOCK], tl.float32)
+    seed = load_seed(Seed)
     start, stop = key_range(KeyBounds, b, split_size, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
         k, v = load_vector(K, bh, S, key, dims, D), load_vector(V, bh, S, key, v_dims, V_SIZE)
@@ -47,9 +49,9 @@ def forward(
     store_block(Out, out, bh, stride, queries, v_dims, V_SIZE)
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S", "split_size"])
+@triton.jit(do_not_specialize=["T", "S", "split_size"])
 def backward_dq(
-    Q, GradOut, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, seed, split_size, stride, GradQ,
+    Q, GradOut, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, Seed, split_size, stride, GradQ,
     GradShift, D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr, USE_PTX: tl.constexpr,
 ):  # fmt: skip
@@ -61,6 +63,7 @@ def backward_dq(
     q, grad = load_block(Q, bh, stride, queries, dims, D), load_block(GradOut, bh, stride, queries, v_dims, V_SIZE)
     shift = tl.load(Shift + h)
     positive_sum, total = tl.zeros([BLOCK_D, BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    seed = load_seed(Seed)
     start, stop = key_range(KeyBounds, b, split_size, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
         k, v = load_vector(K, bh, S, key, dims, D), load_vector(V, bh, S, key, v_dims, V_SIZE)
@@ -75,9 +78,9 @@ def backward_dq(
     store_block(GradShift, -total[None], bh, stride, queries, tl.arange(0, 1), 1)
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S", "split_size"])
+@triton.jit(do_not_specialize=["T", "S", "split_size"])
 def backward_dkdv(
-    K, V, Q, GradOut, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, seed, split_size, stride, GradK, GradV,
+    K, V, Q, GradOut, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, Seed, split_size, stride, GradK, GradV,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr, USE_PTX: tl.constexpr,
 ):  # fmt: skip
@@ -90,6 +93,7 @@ def backward_dkdv(
     shift = tl.load(Shift + h)
     positive_sum, total = tl.zeros([BLOCK_D, BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     grad_v = tl.zeros([BLOCK_V, BLOCK], tl.float32)
+    seed = load_seed(Seed)
     start, stop = query_range(KeyBounds, b, split_size, T, S, CAUSAL, BLOCK)
     for query in range(start, stop):
         q, grad = load_vector(Q, bh, T, query, dims, D), load_vector(GradOut, bh, T, query, v_dims, V_SIZE)

@@ -20,6 +20,7 @@ from triton import OutOfResources
 
 from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
 from relumt.attention.kernels.pointwise_launch_configs import (
     CallKind,
@@ -68,7 +69,7 @@ def attend(
     Returns:
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
     """
-    seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
+    seed = draw_seed(q.device) if dropout_p else None
     call = _Call(params, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, need_row_stats, dtype)
     result: tuple[Tensor, Tensor | None, Tensor | None] = _Attend.apply(q, k, v, call)
     return result
@@ -83,7 +84,7 @@ class _Call:
     key_bounds: Tensor | None
     is_causal: bool
     dropout_p: float
-    seed: int
+    seed: Tensor | None
     need_row_stats: bool
     dtype: torch.dtype
 

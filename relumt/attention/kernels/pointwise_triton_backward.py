@@ -26,7 +26,13 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     saturate,
     scales_late,
 )
-from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
+from relumt.attention.kernels.triton_common import (
+    dropout_mask_tile,
+    load_key_bounds,
+    load_seed,
+    load_tile,
+    store_tile,
+)
 
 
 @triton.jit
@@ -84,7 +90,7 @@ def _add_keys(
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def backward_dq(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
-    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradQ, gq_b, gq_h, gq_t, gq_d,
     D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -100,7 +106,7 @@ def backward_dq(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
-    dropout_scale = 1 / (1 - dropout_p)
+    seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
     gradient_scale = factor * dropout_scale
     SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
     if SCALES_LATE:
@@ -184,7 +190,7 @@ def _add_queries(
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def backward_dkdv(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
-    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradK, gk_b, gk_h, gk_s, gk_d, GradV, gv_b, gv_h, gv_s, gv_d,
     D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -201,7 +207,7 @@ def backward_dkdv(
     GradOut += b.to(tl.int64) * g_b + h * g_h
     grad_k, grad_v = tl.zeros([BLOCK_S, BLOCK_D], tl.float32), tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
     first_real, after_last_real = load_key_bounds(KeyBounds, b, S)
-    stop = T
+    seed, stop = load_seed(Seed), T
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
     after_diagonal = 0

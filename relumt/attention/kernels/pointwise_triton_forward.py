@@ -19,7 +19,13 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
+from relumt.attention.kernels.triton_common import (
+    dropout_mask_tile,
+    load_key_bounds,
+    load_seed,
+    load_tile,
+    store_tile,
+)
 
 TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32, whose logarithm stands in for log 0."""
@@ -30,7 +36,7 @@ FLOAT32_PRODUCTS = tl.constexpr("tf32x3" if ON_NVIDIA else "ieee")
 """How fp32 numbers are multiplied: on tensor cores as three products of TF32 numbers, which are about as exact."""
 LN_2 = tl.constexpr(0.6931471805599453)
 
-UNSPECIALIZED = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
+UNSPECIALIZED = ["T", "S", "f_b", "f_t", "b_b", "b_t"]
 """Arguments that change often; Triton would compile another kernel for values that are divisible by 16."""
 
 
@@ -172,7 +178,7 @@ def _add_keys(
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def forward(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
-    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     Out, o_b, o_h, o_t, o_d, WeightSum, WLogW,
     D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -187,7 +193,7 @@ def forward(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
-    dropout_scale = 1 / (1 - dropout_p)
+    seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
     output_scale = factor * dropout_scale
     SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
     if SCALES_LATE:

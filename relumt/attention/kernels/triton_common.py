@@ -40,6 +40,15 @@ def load_key_bounds(KeyBounds, b, S):
 
 
 @triton.jit
+def load_seed(Seed):
+    """Return dropout's seed, which is on the GPU so that a replayed CUDA graph draws others; 0 without dropout."""
+    if Seed is None:
+        return 0
+    else:
+        return tl.load(Seed)
+
+
+@triton.jit
 def dropout_mask(queries, keys, bh, T, S, dropout_p, seed):
     """Return which pairs dropout keeps: one random number per pair, the same in every kernel."""
     return tl.rand(seed, (bh * T + queries).to(tl.int64) * S + keys) >= dropout_p
