@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
+from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.process import KERNELS_VARIABLE
 from tests.attention.cases import Case, cases, for_each_mechanism, in_blocks
 
@@ -158,7 +159,7 @@ def test_causal_blocks_leave_out_most_hidden_pairs(num_queries):
     params = pointwise_blocked.PointwiseParams("relu", torch.ones(1, 1))
     call = pointwise_blocked._Call(params, True, 0, 0, False)
     computed = torch.zeros(2, 1, num_queries, 1024)
-    for block in call.blocks(q, k, key_mask):
+    for block in call.blocks(q, k, key_bounds(key_mask)):
         b, heads, queries = block.queries
         computed[b, 0, queries, block.keys[2]] += torch.ones(3)[heads].sum() / 3
     visible = AttentionMask(key_mask, is_causal=True).to_dense(num_queries, 1024)

@@ -19,11 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
-from relumt.attention.kernels import inhibitor_naive
-from relumt.attention.kernels.double_backward import forbid_double_backward
-from relumt.attention.kernels.key_bounds import key_bounds
+from relumt.attention.kernels import inhibitor_naive, inhibitor_operator
 from relumt.attention.mask import AttentionMask
 
 MIN_TASK_SIZE = 1 << 20
@@ -65,77 +62,85 @@ class Problem(NamedTuple):
     num_heads: int
 
 
-@_disable_dynamo
 def attend(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Tensor:
     """Compute the same as `inhibitor_naive.attend`, with first derivatives only."""
     if 0 in (*q.shape, *k.shape, *v.shape):
         return inhibitor_naive.attend(q, k, v, gamma, shift, mask, dropped)
-    output: Tensor = _Attend.apply(q, k, v, gamma, shift, mask, dropped)
+    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, dropped, None, 0.0, False, "inhibitor_numba")
+
+
+def new_output(q: Tensor, v: Tensor) -> Tensor:
+    """Return an output of 0."""
+    return v.new_zeros(*q.shape[:3], v.shape[3])
+
+
+def new_gradients(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return gradients of 0."""
+    grad_q, grad_k, grad_v, grad_shift = (x.new_zeros(x.shape) for x in (q, k, v, shift))
+    return grad_q, grad_k, grad_v, grad_shift
+
+
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None,
+    attn_mask: Tensor | None, dropped: Tensor | None, seed: None, gamma: float, is_causal: bool, dropout_p: float,
+    half: bool,
+) -> Tensor:  # fmt: skip
+    """Compute what `attend` returns; `seed`, `dropout_p` and `half` are for other kernels."""
+    from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, because Numba is slow to import
+
+    problem = _problem(q, k, v, shift, key_mask, key_bounds, attn_mask, dropped, gamma, is_causal)
+    output = new_output(q, v)
+    flat = output.flatten(0, 1).numpy()
+    tasks = _tasks(problem, loops.TILE_T)
+    _run(loops.forward, [(problem, flat, heads, queries) for _, heads, queries in tasks])
     return output
 
 
-class _Attend(torch.autograd.Function):
-    """(q, k, v, γ, shift, mask, dropped) → output, all as for `inhibitor_naive.attend`."""
+def run_backward(
+    grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None,
+    key_bounds: Tensor | None, attn_mask: Tensor | None, dropped: Tensor | None, seed: None, gamma: float,
+    is_causal: bool, dropout_p: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of q, k, v and the shift for that of the output."""
+    from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, as above
 
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask,
-        dropped: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, because Numba is slow to import
-
-        ctx.save_for_backward(q, k, v, shift, mask.key_mask, mask.attn_mask, dropped)  # refuses any changed in between
-        ctx.gamma, ctx.is_causal = gamma, mask.is_causal
-        problem = _problem(q, k, v, gamma, shift, mask, dropped)
-        output = v.new_zeros(*q.shape[:3], v.shape[3])
-        flat = output.flatten(0, 1).numpy()
-        tasks = _tasks(problem, loops.TILE_T)
-        _run(loops.forward, [(problem, flat, heads, queries) for _, heads, queries in tasks])
-        return output
-
-    @staticmethod
-    @forbid_double_backward
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, as above
-
-        q, k, v, shift, key_mask, attn_mask, dropped = ctx.saved_tensors
-        problem = _problem(q, k, v, ctx.gamma, shift, AttentionMask(key_mask, ctx.is_causal, attn_mask), dropped)
-        tasks = list(_tasks(problem, loops.TILE_T))
-        parts = 1 + max(part for part, _, _ in tasks)
-        # Tasks that share heads have gradients of k, v and the shift of their own.
-        grad_q = torch.zeros(problem.q.shape, dtype=q.dtype)
-        grad_k, grad_v, grad_shift = (
-            torch.zeros(parts, *x.shape, dtype=q.dtype) for x in (problem.k, problem.v, problem.shift)
-        )
-        arrays = [_array(grad_output.flatten(0, 1)), grad_q.numpy()]
-        shared = [x.numpy() for x in (grad_k, grad_v, grad_shift)]
-        calls = [(problem, *arrays, *(x[part] for x in shared), heads, queries) for part, heads, queries in tasks]
-        _run(loops.backward, calls)
-        grad_k, grad_v, grad_shift = (x[0] if parts == 1 else x.sum(0) for x in (grad_k, grad_v, grad_shift))
-        grad_shift = grad_shift.view(q.shape[:2]).sum(0)
-        return grad_q.view_as(q), grad_k.view_as(k), grad_v.view_as(v), None, grad_shift.view_as(shift), None, None
+    problem = _problem(q, k, v, shift, key_mask, key_bounds, attn_mask, dropped, gamma, is_causal)
+    tasks = list(_tasks(problem, loops.TILE_T))
+    parts = 1 + max(part for part, _, _ in tasks)
+    # Tasks that share heads have gradients of k, v and the shift of their own.
+    grad_q = torch.zeros(problem.q.shape, dtype=q.dtype)
+    grad_k, grad_v, grad_shift = (
+        torch.zeros(parts, *x.shape, dtype=q.dtype) for x in (problem.k, problem.v, problem.shift)
+    )
+    arrays = [_array(grad_output.flatten(0, 1)), grad_q.numpy()]
+    shared = [x.numpy() for x in (grad_k, grad_v, grad_shift)]
+    calls = [(problem, *arrays, *(x[part] for x in shared), heads, queries) for part, heads, queries in tasks]
+    _run(loops.backward, calls)
+    grad_k, grad_v, grad_shift = (x[0] if parts == 1 else x.sum(0) for x in (grad_k, grad_v, grad_shift))
+    grad_shift = grad_shift.view(q.shape[:2]).sum(0)
+    return grad_q.view(q.shape), grad_k.view(k.shape), grad_v.view(v.shape), grad_shift.view(shift.shape)
 
 
 def _problem(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
-) -> Problem:
+    q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None,
+    attn_mask: Tensor | None, dropped: Tensor | None, gamma: float, is_causal: bool,
+) -> Problem:  # fmt: skip
     (B, H), none = q.shape[:2], np.empty((0, 0), bool)
-    bounds = key_bounds(mask.key_mask)
-    if bounds is None:
-        bounds = torch.tensor([0, k.shape[2]], device="cpu").expand(B, 2)
+    if key_bounds is None:
+        key_bounds = torch.tensor([0, k.shape[2]], device="cpu").expand(B, 2)
     return Problem(
         q=_array(q.flatten(0, 1)),  # [B, H, …] -> [N, …]
         k=_array(k.flatten(0, 1)),
         v=_array(v.flatten(0, 1)),
         inv_gamma=_array(q.new_tensor(1 / gamma))[()],
         shift=_array(shift.view(1, -1).expand(B, H).flatten()),
-        key_mask=none if mask.key_mask is None else _array(mask.key_mask),
-        attn_mask=none if mask.attn_mask is None else _array(mask.attn_mask),
+        key_mask=none if key_mask is None else _array(key_mask),
+        attn_mask=none if attn_mask is None else _array(attn_mask),
         dropped=none[None] if dropped is None else _array(dropped.flatten(0, 1)),
-        key_bounds=_array(bounds.long()),
-        is_causal=mask.is_causal,
+        key_bounds=_array(key_bounds.long()),
+        is_causal=is_causal,
         num_heads=H,
     )
 

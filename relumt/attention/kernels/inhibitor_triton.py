@@ -14,7 +14,6 @@ Everything is computed in float32, except for a forward pass that may use half p
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,11 +21,11 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
+from relumt.attention.kernels import inhibitor_operator, inhibitor_triton_fp16, inhibitor_triton_fp32
 from relumt.attention.kernels.current_device import use_tensor_device
-from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.dropout_seed import draw_seed
-from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
+from relumt.attention.kernels.key_bounds import key_bytes
+from relumt.attention.mask import AttentionMask
 
 BLOCK = {"forward": 32, "backward": 16}
 """Queries or keys that a program holds; as many as fit into registers with D = V = 64."""
@@ -57,80 +56,98 @@ def attend(
     """
     seed = draw_seed(q.device) if dropout_p else None
     half = half and inhibitor_triton_fp16.is_packed()
-    call = _Call(1 / gamma, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, half)
-    output: Tensor = _Attend.apply(q, k, v, shift.flatten().contiguous(), call)
-    return output
+    mask = AttentionMask(key_mask, is_causal)
+    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, None, seed, dropout_p, half, "inhibitor_triton")
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What both directions need besides tensors with gradients."""
-
-    inv_gamma: float
-    key_mask: Tensor | None
-    key_bounds: Tensor | None
-    is_causal: bool
-    dropout_p: float
-    seed: Tensor | None
-    half: bool
-
-    def inputs(self, q: Tensor, k: Tensor, shift: Tensor) -> list[Any]:
-        """Return the arguments that all kernels have after their blocks and vectors."""
-        numbers = (self.inv_gamma, q.shape[1], q.shape[2], k.shape[2], self.dropout_p, self.seed)
-        return [shift, self.key_mask, self.key_bounds, *numbers]
-
-    def constants(self, q: Tensor, v: Tensor, block: int) -> dict[str, Any]:
-        """Return the compile-time arguments of the kernels."""
-        D, V = q.shape[3], v.shape[3]
-        return {
-            "D": D, "BLOCK_D": max(2, triton.next_power_of_2(D)), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
-            "CAUSAL": self.is_causal, "DROPOUT": self.dropout_p > 0, "BLOCK": block, "num_warps": 1,
-        }  # fmt: skip
+def new_output(q: Tensor, v: Tensor) -> Tensor:
+    """Allocate a tensor like the output."""
+    return _new_result(v, q.shape[2], block_size("forward", q.shape[3], v.shape[3]))
 
 
-class _Attend(torch.autograd.Function):
-    """(q, k, v, α [H], call) → output."""
+def new_gradients(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Allocate tensors like the gradients."""
+    block = block_size("backward", q.shape[3], v.shape[3])
+    grad_q, grad_k, grad_v = (_new_result(x, x.shape[2], block) for x in (q, k, v))
+    return grad_q, grad_k, grad_v, shift.new_empty(shift.shape)
 
-    @staticmethod
-    @use_tensor_device
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
-        ctx.save_for_backward(q, k, v, shift, call.key_mask)  # the mask, so that one that changes in between is refused
-        ctx.call = call
-        kernel = inhibitor_triton_fp32.forward
-        if call.half:
-            kernel = inhibitor_triton_fp16.forward
-            q, k, v = inhibitor_triton_fp16.cast_inputs(q, k, v)
-        block = block_size("forward", q.shape[3], v.shape[3])
-        grid, split_size, new_partial = _split(q, k, block)
-        output = new_partial(v)
-        kernel[grid](
-            transpose_and_pad(q, block), k.contiguous(), v.contiguous(), *call.inputs(q, k, shift), split_size,
-            output.shape[-1], output, **call.constants(q, v, block),
-        )  # fmt: skip
-        return _sum_splits(output, q)
 
-    @staticmethod
-    @use_tensor_device
-    @forbid_double_backward
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, shift, _ = ctx.saved_tensors
-        call: _Call = ctx.call
-        block = block_size("backward", q.shape[3], v.shape[3])
-        inputs, constants = call.inputs(q, k, shift), call.constants(q, v, block) | {"USE_PTX": _supports_ptx()}
-        grid, split_size, new_partial = _split(q, k, block)
-        grad_q, grad_shift = new_partial(q), new_partial(q[..., :1])
-        inhibitor_triton_fp32.backward_dq[grid](
-            transpose_and_pad(q, block), transpose_and_pad(grad_output, block), k.contiguous(), v.contiguous(), *inputs,
-            split_size, grad_q.shape[-1], grad_q, grad_shift, **constants,
-        )  # fmt: skip
-        grid, split_size, new_partial = _split(k, q, block)
-        grad_k, grad_v = new_partial(k), new_partial(v)
-        inhibitor_triton_fp32.backward_dkdv[grid](
-            transpose_and_pad(k, block), transpose_and_pad(v, block), q.contiguous(), grad_output.contiguous(), *inputs,
-            split_size, grad_k.shape[-1], grad_k, grad_v, **constants,
-        )  # fmt: skip
-        grad_alpha = _sum_splits(grad_shift, q).sum((0, 2, 3))  # [B, H, T, 1] -> [H]
-        return _sum_splits(grad_q, q), _sum_splits(grad_k, k), _sum_splits(grad_v, k), grad_alpha, None
+def _new_result(like: Tensor, length: int, block: int) -> Tensor:
+    """Return an empty [B, H, length, D] with the strides that `_sum_splits` gives; B, H and D are those of `like`."""
+    B, H, _, D = like.shape
+    return like.new_empty(B, H, D, -(-length // block) * block)[..., :length].mT
+
+
+@use_tensor_device
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None,
+    attn_mask: None, dropped: None, seed: Tensor | None, gamma: float, is_causal: bool, dropout_p: float, half: bool,
+) -> Tensor:  # fmt: skip
+    """Compute what `attend` returns.
+
+    Args:
+        q, k, v, shift, key_mask, gamma, is_causal, dropout_p, half: as for `attend`, but `half` is a decision.
+        key_bounds: of `key_bounds.key_bounds`; None without a key mask.
+        attn_mask, dropped: for other kernels.
+        seed: of the dropout, [] int64; None without dropout.
+    """
+    kernel = inhibitor_triton_fp32.forward
+    inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
+    if half:
+        kernel = inhibitor_triton_fp16.forward
+        q, k, v = inhibitor_triton_fp16.cast_inputs(q, k, v)
+    block = block_size("forward", q.shape[3], v.shape[3])
+    grid, split_size, new_partial = _split(q, k, block)
+    output = new_partial(v)
+    kernel[grid](
+        transpose_and_pad(q, block), k.contiguous(), v.contiguous(), *inputs, split_size, output.shape[-1], output,
+        **_constants(q, v, block, is_causal, dropout_p),
+    )  # fmt: skip
+    return _sum_splits(output, q)
+
+
+@use_tensor_device
+def run_backward(
+    grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None,
+    key_bounds: Tensor | None, attn_mask: None, dropped: None, seed: Tensor | None, gamma: float, is_causal: bool,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of q, k, v and the shift for that of the output."""
+    block = block_size("backward", q.shape[3], v.shape[3])
+    inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
+    constants = _constants(q, v, block, is_causal, dropout_p) | {"USE_PTX": _supports_ptx()}
+    grid, split_size, new_partial = _split(q, k, block)
+    grad_q, grad_shift = new_partial(q), new_partial(q[..., :1])
+    inhibitor_triton_fp32.backward_dq[grid](
+        transpose_and_pad(q, block), transpose_and_pad(grad_output, block), k.contiguous(), v.contiguous(), *inputs,
+        split_size, grad_q.shape[-1], grad_q, grad_shift, **constants,
+    )  # fmt: skip
+    grid, split_size, new_partial = _split(k, q, block)
+    grad_k, grad_v = new_partial(k), new_partial(v)
+    inhibitor_triton_fp32.backward_dkdv[grid](
+        transpose_and_pad(k, block), transpose_and_pad(v, block), q.contiguous(), grad_output.contiguous(), *inputs,
+        split_size, grad_k.shape[-1], grad_k, grad_v, **constants,
+    )  # fmt: skip
+    grad_alpha = _sum_splits(grad_shift, q).sum((0, 2, 3)).view_as(shift)  # [B, H, T, 1] -> [H] -> [H, 1, 1]
+    return _sum_splits(grad_q, q), _sum_splits(grad_k, k), _sum_splits(grad_v, k), grad_alpha
+
+
+def _inputs(
+    q: Tensor, k: Tensor, shift: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
+    gamma: float, dropout_p: float,
+) -> list[Any]:  # fmt: skip
+    """Return the arguments that all kernels have after their blocks and vectors."""
+    numbers = (1 / gamma, q.shape[1], q.shape[2], k.shape[2], dropout_p)
+    return [shift.flatten().contiguous(), key_bytes(key_mask), key_bounds, *numbers, seed]
+
+
+def _constants(q: Tensor, v: Tensor, block: int, is_causal: bool, dropout_p: float) -> dict[str, Any]:
+    """Return the compile-time arguments of the kernels."""
+    D, V = q.shape[3], v.shape[3]
+    return {
+        "D": D, "BLOCK_D": max(2, triton.next_power_of_2(D)), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
+        "CAUSAL": is_causal, "DROPOUT": dropout_p > 0, "BLOCK": block, "num_warps": 1,
+    }  # fmt: skip
 
 
 def block_size(direction: str, head_dim: int, value_dim: int) -> int:

@@ -9,15 +9,13 @@ block are skipped, and so is padding at either end of a sentence.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
 from relumt.attention.dropout import LEVELS, dropout_noise
-from relumt.attention.kernels.double_backward import forbid_double_backward
-from relumt.attention.kernels.key_bounds import key_bounds
+from relumt.attention.kernels import pointwise_operator
+from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.padding import zero_padding
 from relumt.attention.precision import cast_saturating
@@ -30,7 +28,6 @@ BLOCK_KEYS = 256
 weights in the backward pass; with fewer keys all products are slower."""
 
 
-@_disable_dynamo
 def attend(
     q: Tensor,
     k: Tensor,
@@ -48,11 +45,25 @@ def attend(
     """
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
     k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
-    dropped_levels = round(dropout_p * LEVELS)
-    seed = int(torch.randint(2**31 - 1, (), device="cpu")) if dropped_levels else 0
-    call = _Call(params, is_causal, dropped_levels, seed, need_row_stats)
-    output, weight_sum, w_log_w = _Attend.apply(q, k, v, key_mask, call)
+    seed = draw_seed(q.device) if round(dropout_p * LEVELS) else None
+    output, weight_sum, w_log_w = pointwise_operator.attend(
+        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, q.dtype, "pointwise_blocked"
+    )
     return cast_saturating(output, dtype), weight_sum, w_log_w
+
+
+def new_outputs(
+    q: Tensor, v: Tensor, need_row_stats: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return outputs of 0, the row sums if they are needed."""
+    weight_sum, w_log_w = (q.new_zeros(q.shape[:3]) if need_row_stats else None for _ in range(2))
+    return q.new_zeros(*q.shape[:3], v.shape[3]), weight_sum, w_log_w
+
+
+def new_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return gradients of 0."""
+    grad_q, grad_k, grad_v = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+    return grad_q, grad_k, grad_v
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,15 @@ class _Call:
     seed: int
     need_row_stats: bool
 
+    @classmethod
+    def from_inputs(
+        cls, activation: Activation, factor: Tensor, bias: Tensor | None, is_causal: bool, dropout_p: float,
+        seed: Tensor | None, need_row_stats: bool,
+    ) -> "_Call":  # fmt: skip
+        """Describe a call of `run_forward` or `run_backward`."""
+        params = PointwiseParams(activation, factor, bias)
+        return cls(params, is_causal, round(dropout_p * LEVELS), 0 if seed is None else int(seed), need_row_stats)
+
     @property
     def activation(self) -> Activation:
         return self.params.activation
@@ -100,11 +120,10 @@ class _Call:
         block_t = min(T, BLOCK_WEIGHTS // block_s)
         return BLOCK_WEIGHTS // (block_t * block_s), block_t, block_s
 
-    def blocks(self, q: Tensor, k: Tensor, key_mask: Tensor | None) -> Iterator[_Block]:
+    def blocks(self, q: Tensor, k: Tensor, bounds: Tensor | None) -> Iterator[_Block]:
         """Yield the blocks, without keys that none of their queries sees and queries that see none of their keys."""
         (B, H, T, _), S = q.shape, k.shape[2]
         block_h, block_t, block_s = self.block_sizes(T, S)
-        bounds = key_bounds(key_mask)
         ranges = [(0, S)] * B if bounds is None else bounds.tolist()
         number = 0
         for b, (first_key, key_stop) in enumerate(ranges):
@@ -176,53 +195,53 @@ def _log(weights: Tensor, buffer: Tensor) -> Tensor:
     return torch.add(weights, torch.finfo(weights.dtype).tiny, out=_view(buffer, weights.shape)).log_()
 
 
-class _Attend(torch.autograd.Function):
-    """(q, k, v, key mask, call) → (output, Σ w, Σ w log w)."""
+@torch.autocast("cpu", enabled=False)  # compiled code and the backward pass may run inside a caller's autocast block
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
+    key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
+    need_row_stats: bool, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Compute the same as `pointwise_triton.run_forward`; keys and values at padding are 0, and all types `dtype`."""
+    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, need_row_stats)
+    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
+    q_buffer, *buffers = call.buffers(q, k, 2 if need_row_stats else 1)
+    for block in call.blocks(q, k, key_bounds):
+        weights = call.weights(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
+        if weight_sum is not None and w_log_w is not None:
+            weight_sum[block.queries] += weights.sum(-1)
+            w_log_w[block.queries] += torch.linalg.vecdot(weights, _log(weights, buffers[1]))
+        if call.dropped_levels:
+            weights *= call.dropout_noise(weights, block)
+        output[block.queries].baddbmm_(weights, v[block.keys])
+    return output, weight_sum, w_log_w
 
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, call: _Call
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        ctx.save_for_backward(q, k, v, key_mask)
-        ctx.call = call
-        output = q.new_zeros(*q.shape[:3], v.shape[3])
-        weight_sum, w_log_w = q.new_zeros(q.shape[:3]), q.new_zeros(q.shape[:3])
-        q_buffer, *buffers = call.buffers(q, k, 2 if call.need_row_stats else 1)
-        for block in call.blocks(q, k, key_mask):
-            weights = call.weights(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
-            if call.need_row_stats:
-                weight_sum[block.queries] += weights.sum(-1)
-                w_log_w[block.queries] += torch.linalg.vecdot(weights, _log(weights, buffers[1]))
-            if call.dropped_levels:
-                weights *= call.dropout_noise(weights, block)
-            output[block.queries].baddbmm_(weights, v[block.keys])
-        return (output, weight_sum, w_log_w) if call.need_row_stats else (output, None, None)
 
-    @staticmethod
-    @forbid_double_backward
-    @torch.autocast("cpu", enabled=False)  # the backward pass may run inside a caller's autocast block
-    def backward(
-        ctx: Any, grad_output: Tensor, grad_weight_sum: Tensor, grad_w_log_w: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        q, k, v, key_mask = ctx.saved_tensors
-        call: _Call = ctx.call
-        grad_output = grad_output.contiguous()
-        grad_q, grad_k, grad_v = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-        q_buffer, *buffers = call.buffers(q, k, 3 if call.need_row_stats or call.dropped_levels else 2)
-        for block in call.blocks(q, k, key_mask):
-            scaled_q, block_grad = call.scaled_queries(q, block, q_buffer), grad_output[block.queries]
-            weights = call.weights(scaled_q, k, key_mask, block, buffers[0])
-            grad_weights = torch.bmm(block_grad, v[block.keys].mT, out=_view(buffers[1], weights.shape))
-            dropped_weights = weights
-            if call.dropped_levels:
-                noise = call.dropout_noise(weights, block)
-                grad_weights *= noise
-                dropped_weights = torch.mul(weights, noise, out=_view(buffers[2], weights.shape))
-            grad_v[block.keys].baddbmm_(dropped_weights.mT, block_grad)
-            if call.need_row_stats:  # of the weights before dropout; d(w log w)/dw = 1 + log w
-                grad_sum, grad_log = grad_weight_sum[block.queries][..., None], grad_w_log_w[block.queries][..., None]
-                grad_weights.add_(grad_sum + grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
-            grad_scores = call.grad_scores_(grad_weights, weights)
-            grad_q[block.queries].baddbmm_(grad_scores, k[block.keys])
-            grad_k[block.keys].baddbmm_(grad_scores.mT, scaled_q)
-        return grad_q.mul_(call.params.factor[:, None, :, None]), grad_k, grad_v, None, None
+@torch.autocast("cpu", enabled=False)
+def run_backward(
+    grad_output: Tensor, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+    factor: Tensor, bias: Tensor | None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
+    activation: Activation, is_causal: bool, dropout_p: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute the same as `pointwise_triton.run_backward`."""
+    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, grad_weight_sum is not None)
+    grad_output = grad_output.contiguous()
+    grad_q, grad_k, grad_v = new_gradients(q, k, v)
+    q_buffer, *buffers = call.buffers(q, k, 3 if call.need_row_stats or call.dropped_levels else 2)
+    for block in call.blocks(q, k, key_bounds):
+        scaled_q, block_grad = call.scaled_queries(q, block, q_buffer), grad_output[block.queries]
+        weights = call.weights(scaled_q, k, key_mask, block, buffers[0])
+        grad_weights = torch.bmm(block_grad, v[block.keys].mT, out=_view(buffers[1], weights.shape))
+        dropped_weights = weights
+        if call.dropped_levels:
+            noise = call.dropout_noise(weights, block)
+            grad_weights *= noise
+            dropped_weights = torch.mul(weights, noise, out=_view(buffers[2], weights.shape))
+        grad_v[block.keys].baddbmm_(dropped_weights.mT, block_grad)
+        if grad_weight_sum is not None and grad_w_log_w is not None:
+            # Of the weights before dropout; d(w log w)/dw = 1 + log w.
+            grad_sum, grad_log = grad_weight_sum[block.queries][..., None], grad_w_log_w[block.queries][..., None]
+            grad_weights.add_(grad_sum + grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
+        grad_scores = call.grad_scores_(grad_weights, weights)
+        grad_q[block.queries].baddbmm_(grad_scores, k[block.keys])
+        grad_k[block.keys].baddbmm_(grad_scores.mT, scaled_q)
+    return grad_q.mul_(factor[:, None, :, None]), grad_k, grad_v

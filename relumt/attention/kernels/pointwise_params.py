@@ -22,6 +22,7 @@ class PointwiseParams:
     factor: Tensor
     bias: Tensor | None = None
 
-    def is_plain(self, need_row_stats: bool) -> bool:
-        """Return whether a call computes weights of ReLU(f·q·k) and needs nothing else of them."""
-        return self.activation == "relu" and self.bias is None and not need_row_stats
+
+def is_plain(activation: Activation, has_bias: bool, need_row_stats: bool) -> bool:
+    """Return whether a call computes weights of ReLU(f·q·k) and needs nothing else of them."""
+    return activation == "relu" and not has_bias and not need_row_stats

@@ -10,18 +10,17 @@ same dropout: one kernel loops over keys for q's gradient, one over queries for 
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 from triton import OutOfResources
 
+from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.current_device import use_tensor_device
-from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.dropout_seed import draw_seed
-from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
+from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.pointwise_launch_configs import (
     CallKind,
     KernelName,
@@ -30,7 +29,7 @@ from relumt.attention.kernels.pointwise_launch_configs import (
     shared_memory,
     table_config,
 )
-from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
 
@@ -70,59 +69,116 @@ def attend(
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
     """
     seed = draw_seed(q.device) if dropout_p else None
-    call = _Call(params, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, need_row_stats, dtype)
-    result: tuple[Tensor, Tensor | None, Tensor | None] = _Attend.apply(q, k, v, call)
-    return result
+    return pointwise_operator.attend(
+        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, dtype, "pointwise_triton"
+    )
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What both directions need besides q, k and v."""
+def new_outputs(
+    q: Tensor, v: Tensor, need_row_stats: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Allocate the output and, if they are needed, the row sums."""
+    B, H, T, D = q.shape
+    # Laid out as [B, T, H, D], so that concatenating the heads needs no copy.
+    output = torch.empty(B, T, H, D, dtype=dtype, device=q.device).transpose(1, 2)  # -> [B, H, T, D]
+    weight_sum, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if need_row_stats else None for _ in range(2))
+    return output, weight_sum, w_log_w
 
-    params: PointwiseParams
-    key_mask: Tensor | None
-    key_bounds: Tensor | None
+
+def new_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate the gradients."""
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+@use_tensor_device
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
+    key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
+    need_row_stats: bool, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Compute what `attend` returns.
+
+    Args:
+        q, k, v, key_mask, is_causal, dropout_p, need_row_stats, dtype: as for `attend`.
+        activation, factor, bias: as in `PointwiseParams`.
+        key_bounds: of `key_bounds.key_bounds`; None without a key mask.
+        seed: of the dropout, [] int64; None without dropout.
+    """
+    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
+    inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
+    options = _Options(activation, is_causal, dropout_p, need_row_stats, bias is not None)
+    _launch("forward", forward, q, options, [*inputs, *_with_strides(output), weight_sum, w_log_w])
+    return output, weight_sum, w_log_w
+
+
+@use_tensor_device
+def run_backward(
+    grad_output: Tensor, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+    factor: Tensor, bias: Tensor | None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
+    activation: Activation, is_causal: bool, dropout_p: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of q, k and v for those of the results of `run_forward`; None for row sums not needed."""
+    grad_output = grad_output.to(v.dtype)  # the kernels multiply it by v, and tl.dot wants equal types
+    row_grads = [None if x is None else x.float().contiguous() for x in (grad_weight_sum, grad_w_log_w)]
+    grad_q, grad_k, grad_v = gradients = new_gradients(q, k, v)
+    inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
+    inputs += [*_with_strides(grad_output), *row_grads]
+    options = _Options(activation, is_causal, dropout_p, grad_weight_sum is not None, bias is not None)
+    _launch("backward_dq", backward_dq, q, options, [*inputs, *_with_strides(grad_q)])
+    _launch("backward_dkdv", backward_dkdv, k, options, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
+    return gradients
+
+
+class _Options(NamedTuple):
+    """What decides which code Triton compiles, and the probability of dropout."""
+
+    activation: Activation
     is_causal: bool
     dropout_p: float
-    seed: Tensor | None
     need_row_stats: bool
-    dtype: torch.dtype
+    has_bias: bool
 
-    def inputs(self, q: Tensor, k: Tensor, v: Tensor) -> list[Any]:
-        """Return the leading arguments of every kernel, which are the same for all three."""
-        B, H, T, _ = q.shape
-        factor = self.params.factor.expand(B, T)
-        bias = None if self.params.bias is None else self.params.bias.expand(B, T)
-        return [
-            *_with_strides(q), *_with_strides(k), *_with_strides(v), self.key_mask, self.key_bounds,
-            factor, *factor.stride(), bias, *((0, 0) if bias is None else bias.stride()),
-            H, T, k.shape[2], self.dropout_p, self.seed,
-        ]  # fmt: skip
 
-    def launch(self, name: KernelName, kernel: Any, x: Tensor, arguments: Sequence[Any]) -> None:
-        """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k.
+def _inputs(
+    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
+    key_bounds: Tensor | None, seed: Tensor | None, dropout_p: float,
+) -> list[Any]:  # fmt: skip
+    """Return the leading arguments of every kernel, which are the same for all three."""
+    B, H, T, _ = q.shape
+    factor = factor.expand(B, T)
+    bias = None if bias is None else bias.expand(B, T)
+    return [
+        *_with_strides(q), *_with_strides(k), *_with_strides(v), key_bytes(key_mask), key_bounds,
+        *_with_strides(factor), *((None, 0, 0) if bias is None else _with_strides(bias)), H, T, k.shape[2], dropout_p,
+        seed,
+    ]  # fmt: skip
 
-        Blocks that do not fit the GPU are halved until they do; OutOfResources if the smallest ones do not fit either.
-        """
-        B, H, length, D = x.shape
-        constants = {
-            "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": self.params.activation,
-            "CAUSAL": self.is_causal, "ROW_STATS": self.need_row_stats, "DROPOUT": self.dropout_p > 0,
-        }  # fmt: skip
 
-        kind = call_kind(x, self.dropout_p, self.params.is_plain(self.need_row_stats))
-        config = FITTING.get((name, kind, x.device)) or table_config(name, kind, shared_memory(x.device))
-        while True:
-            block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
-            grid = (B * H, triton.cdiv(length, block))
-            try:
-                kernel[grid](*arguments, **constants, **config._asdict())
-                return
-            except OutOfResources as error:
-                if (smaller := halve_larger_tile(config)) == config:
-                    raise
-                logger.info("%s does not fit the GPU (%s); trying %s", config, error, smaller)
-                config = FITTING[name, kind, x.device] = smaller
+def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, arguments: Sequence[Any]) -> None:
+    """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k.
+
+    Blocks that do not fit the GPU are halved until they do; OutOfResources if the smallest ones do not fit either.
+    """
+    B, H, length, D = x.shape
+    activation, is_causal, dropout_p, need_row_stats, has_bias = options
+    constants = {
+        "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": activation, "CAUSAL": is_causal,
+        "ROW_STATS": need_row_stats, "DROPOUT": dropout_p > 0,
+    }  # fmt: skip
+
+    kind = call_kind(x, dropout_p, is_plain(activation, has_bias, need_row_stats))
+    config = FITTING.get((name, kind, x.device)) or table_config(name, kind, shared_memory(x.device))
+    while True:
+        block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
+        grid = (B * H, triton.cdiv(length, block))
+        try:
+            kernel[grid](*arguments, **constants, **config._asdict())
+            return
+        except OutOfResources as error:
+            if (smaller := halve_larger_tile(config)) == config:
+                raise
+            logger.info("%s does not fit the GPU (%s); trying %s", config, error, smaller)
+            config = FITTING[name, kind, x.device] = smaller
 
 
 def halve_larger_tile(config: LaunchConfig) -> LaunchConfig:
@@ -130,48 +186,6 @@ def halve_larger_tile(config: LaunchConfig) -> LaunchConfig:
     if config.BLOCK_T > config.BLOCK_S:
         return config._replace(BLOCK_T=config.BLOCK_T // 2)
     return config._replace(BLOCK_S=max(MIN_TILE, config.BLOCK_S // 2))
-
-
-class _Attend(torch.autograd.Function):
-    """(q, k, v, call) → (output, Σ w, Σ w log w)."""
-
-    @staticmethod
-    @use_tensor_device
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        B, H, T, D = q.shape
-        ctx.save_for_backward(q, k, v, call.key_mask)  # the mask, so that one that changes in between is refused
-        ctx.call = call
-        ctx.set_materialize_grads(False)
-        # Laid out as [B, T, H, D], so that concatenating the heads needs no copy.
-        output = torch.empty(B, T, H, D, dtype=call.dtype, device=q.device).transpose(1, 2)  # -> [B, H, T, D]
-        weight_sum, w_log_w = (
-            q.new_empty(B, H, T, dtype=torch.float32) if call.need_row_stats else None for _ in range(2)
-        )
-        call.launch("forward", forward, q, [*call.inputs(q, k, v), *_with_strides(output), weight_sum, w_log_w])
-        return output, weight_sum, w_log_w
-
-    @staticmethod
-    @use_tensor_device
-    @forbid_double_backward
-    def backward(
-        ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        q, k, v, _ = ctx.saved_tensors
-        call: _Call = ctx.call
-        B, H, T, _ = q.shape
-        if grad_output is None:
-            grad_output = torch.zeros_like(q)
-        grad_output = grad_output.to(v.dtype)  # the kernels multiply it by v, and tl.dot wants equal types
-        if call.need_row_stats:
-            grad_weight_sum, grad_w_log_w = (
-                q.new_zeros(B, H, T, dtype=torch.float32) if grad is None else grad.float().contiguous()
-                for grad in (grad_weight_sum, grad_w_log_w)
-            )
-        grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
-        inputs = [*call.inputs(q, k, v), *_with_strides(grad_output), grad_weight_sum, grad_w_log_w]
-        call.launch("backward_dq", backward_dq, q, [*inputs, *_with_strides(grad_q)])
-        call.launch("backward_dkdv", backward_dkdv, k, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
-        return grad_q, grad_k, grad_v, None
 
 
 def _with_strides(x: Tensor) -> tuple[Any, ...]:

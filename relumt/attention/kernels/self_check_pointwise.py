@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.kernels.pointwise_launch_configs import call_kind
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
 from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
 
@@ -57,7 +57,8 @@ class PointwiseConfig:
         need_row_stats: bool, output_dtype: torch.dtype,
     ) -> "PointwiseConfig":  # fmt: skip
         """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
-        query_kind, key_kind = (call_kind(x, dropout_p, params.is_plain(need_row_stats)) for x in (q, k))
+        is_plain_call = is_plain(params.activation, params.bias is not None, need_row_stats)
+        query_kind, key_kind = (call_kind(x, dropout_p, is_plain_call) for x in (q, k))
         return cls(
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
             key_mask is not None, is_causal, need_row_stats, dropout_p > 0,

@@ -1,0 +1,105 @@
+"""The operators `relumt::pointwise` and `relumt::pointwise_backward`. Shapes: B batch, H heads, T queries, S keys.
+
+A module that implements them has `run_forward` and `run_backward`, with the arguments of the schemas below but the
+last one, and what allocates their results: `new_outputs` and `new_gradients`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relumt.attention.kernels import library
+from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.key_bounds import key_bounds
+from relumt.attention.kernels.library import kernel_module
+from relumt.attention.kernels.pointwise_params import PointwiseParams
+
+_INPUTS = """Tensor q, Tensor k, Tensor v, Tensor factor, Tensor? bias, Tensor? key_mask, Tensor? key_bounds,
+    Tensor? seed, str activation, bool is_causal, float dropout_p"""
+NUM_TENSORS, NUM_SHARED = 8, 11
+"""How many of the inputs are tensors, and how many both directions have."""
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
+    dropout_p: float, seed: Tensor | None, need_row_stats: bool, dtype: torch.dtype, kernel: str,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Compute attention by the module `kernel`, with the arguments of `pointwise_triton.attend`."""
+    tensors = (q, k, v, params.factor, params.bias, key_mask, key_bounds(key_mask), seed)
+    options = (params.activation, is_causal, dropout_p, need_row_stats, dtype, kernel)
+    output, weight_sum, w_log_w = library.call(_pointwise, _Pointwise, *tensors, *options)
+    return (output, weight_sum, w_log_w) if need_row_stats else (output, None, None)
+
+
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *arguments, kernel = inputs
+    return _without_none(inputs[0], *kernel_module(kernel).run_forward(*arguments))
+
+
+def _fake_forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, _, v, *_, need_row_stats, dtype, kernel = inputs
+    return _without_none(q, *kernel_module(kernel).new_outputs(q, v, need_row_stats, dtype))
+
+
+def _without_none(q: Tensor, output: Tensor, *row_stats: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the outputs, with empty tensors for row stats that are not needed: no operator returns None."""
+    weight_sum, w_log_w = (q.new_empty(0) if x is None else x for x in row_stats)
+    return output, weight_sum, w_log_w
+
+
+def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *arguments, kernel = inputs
+    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(kernel).run_backward(*arguments)
+    return gradients
+
+
+def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(inputs[-1]).new_gradients(*inputs[3:6])
+    return gradients
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:NUM_TENSORS])  # the mask, so that one that changes in between is refused
+    ctx.options, ctx.need_row_stats, ctx.kernel = inputs[NUM_TENSORS:NUM_SHARED], inputs[NUM_SHARED], inputs[-1]
+    ctx.set_materialize_grads(False)
+
+
+@forbid_double_backward
+def _differentiate(
+    ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    q, _, v, *_ = ctx.saved_tensors
+    if grad_output is None:
+        grad_output = v.new_zeros(*q.shape[:3], v.shape[3])
+    row_grads: list[Tensor | None] = [None, None]
+    if ctx.need_row_stats:
+        row_grads = [
+            q.new_zeros(q.shape[:3], dtype=ctx.saved_tensors[3].dtype) if grad is None else grad
+            for grad in (grad_weight_sum, grad_w_log_w)
+        ]
+    gradients = _pointwise_backward(grad_output, *row_grads, *ctx.saved_tensors, *ctx.options, ctx.kernel)
+    return *gradients, *(None,) * (NUM_SHARED + 3 - len(gradients))
+
+
+class _Pointwise(torch.autograd.Function):
+    """The operator with its derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        outputs: tuple[Tensor, Tensor, Tensor] = _pointwise(*inputs)
+        _setup_context(ctx, inputs, outputs)
+        return outputs
+
+    backward = staticmethod(_differentiate)
+
+
+_pointwise = library.register(
+    f"pointwise({_INPUTS}, bool need_row_stats, ScalarType dtype, str kernel) -> (Tensor, Tensor, Tensor)",
+    _forward, _fake_forward, _setup_context, _differentiate,
+)  # fmt: skip
+_pointwise_backward = library.register(
+    "pointwise_backward(Tensor grad_output, Tensor? grad_weight_sum, Tensor? grad_w_log_w, "
+    f"{_INPUTS}, str kernel) -> (Tensor, Tensor, Tensor)",
+    _backward, _fake_backward,
+)  # fmt: skip
