@@ -10,8 +10,21 @@ from torch import Tensor
 
 
 def is_traced() -> bool:
-    """Return whether PyTorch compiles or exports the call, or `torch.func` transforms it: only its operators serve."""
+    """Return whether PyTorch compiles or exports the call, or `torch.func` transforms it."""
     return torch.compiler.is_compiling() or is_in_torch_func()
+
+
+def needs_pytorch_operators() -> bool:
+    """Return whether kernels cannot serve: in exported programs, and under `torch.func`, compiled or not."""
+    return torch.compiler.is_exporting() or _has_functorch_level()
+
+
+def _has_functorch_level() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
+_has_functorch_level._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_transformed() -> bool:

@@ -13,8 +13,7 @@ import sys
 from unittest import mock
 import torch, triton
 from triton.backends.compiler import GPUTarget
-from relumt.attention.kernels import inhibitor_triton, pointwise_launch_configs, pointwise_triton
-from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 capability, kib = map(int, sys.argv[1:])
 triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: GPUTarget("cuda", capability, 32)))
@@ -25,11 +24,11 @@ def compile_only(kernel, *arguments, warmup, **options):
     assert found.metadata.shared <= kib * 1024, (kernel.__name__, options, found.metadata.shared)
     compiled.append(kernel.__name__)
 
-def attend(module, dtype, D, *arguments):
-    q, k, v = (torch.empty(2, 2, LENGTH, D, dtype=dtype, device="meta", requires_grad=True) for _ in range(3))
-    outputs = module.attend(q, k, v, *arguments)
-    outputs = [x for x in (outputs if isinstance(outputs, tuple) else [outputs]) if x is not None]
-    torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
+def launch(module, dtype, D, tensors, options, last):
+    q, k, v = (torch.empty(2, 2, LENGTH, D, dtype=dtype, device="meta") for _ in range(3))
+    outputs = module.run_forward(q, k, v, *tensors, *options, *last)
+    grads = outputs if isinstance(outputs, tuple) else [outputs]
+    module.run_backward(*grads, q, k, v, *tensors, *options)
 
 with (
     mock.patch.object(triton.JITFunction, "run", compile_only),
@@ -37,12 +36,14 @@ with (
     mock.patch.object(inhibitor_triton.inhibitor_triton_fp16, "is_packed", lambda: True),
 ):
     per_head = torch.empty(2, 1, 1, device="meta")
+    seed, bounds = torch.empty((), dtype=torch.int64, device="meta"), torch.empty(2, 2, dtype=torch.int32, device="meta")
     for LENGTH, D, dtype in ((64, 64, torch.float16), (128, 128, torch.bfloat16), (128, 64, torch.float32)):
         mask = torch.empty(2, LENGTH, dtype=torch.bool, device="meta")
-        rows = torch.empty(2, LENGTH, device="meta")
-        attend(pointwise_triton, dtype, D, PointwiseParams("relu", rows), None, False, 0.0, False, dtype)
-        attend(pointwise_triton, dtype, D, PointwiseParams("sigmoid", rows, rows), mask, True, 0.1, True, dtype)
-        attend(inhibitor_triton, torch.float32, D, 8.0, per_head, mask, True, 0.1, LENGTH == 64)
+        f = torch.empty(2, LENGTH, device="meta")
+        launch(pointwise_triton, dtype, D, (f, None, None, None, None), ("relu", False, 0.0), (False, dtype))
+        launch(pointwise_triton, dtype, D, (f, f, mask, bounds, seed), ("sigmoid", True, 0.1), (True, dtype))
+        tensors = (per_head, mask, bounds, None, None, seed)
+        launch(inhibitor_triton, torch.float32, D, tensors, (8.0, True, 0.1), (LENGTH == 64,))
 print(len(compiled), "kernels")
 """
 

@@ -18,6 +18,8 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable
+from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,16 +32,17 @@ from relumt.attention.kernels import (
     pointwise_blocked,
     sparse_adasplash,
 )
-from relumt.attention.kernels.pointwise_params import PointwiseParams
-from relumt.attention.kernels.self_check import verdicts
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.attention.transforms import is_in_torch_func, is_traced
+from relumt.attention.transforms import is_in_torch_func, needs_pytorch_operators
 from relumt.process import KERNELS_VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 128
@@ -71,27 +74,38 @@ def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller
         mask: what each query may attend to.
         caller_reasons: the caller's own reasons against Triton; empty strings are no reasons.
     """
-    if is_traced() or not _is_triton_wanted(q.device):
+    if needs_pytorch_operators() or not _is_triton_wanted(q.device):
         return False
-    reason = next(filter(None, (*caller_reasons, _reason_against_triton(q, k, v, mask))), "")
-    if reason:
-        _warn_once(f"no fused attention: {reason}; using PyTorch operators")
-    return not reason
+    reasons = (
+        *caller_reasons,
+        _reason_for_reference(q, k, v, mask),
+        f"the head size {q.shape[-1]} exceeds {MAX_HEAD_DIM}" if q.shape[-1] > MAX_HEAD_DIM else "",
+        "a tensor is empty" if 0 in (*q.shape, *k.shape) else "",
+    )
+    return _has_no_reason(q.device, *reasons)
 
 
+def _constant_in_compiled_code(function: Function) -> Function:
+    """Let `torch.compile` call a function of constants while it traces, and keep the result.
+
+    As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant_in_compiled_code
 def _is_triton_wanted(device: torch.device) -> bool:
     return wants_triton(kernel_choice(), device.type)
 
 
-def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
-    """Return why Triton cannot serve a call, "" if it can."""
-    if reason := _reason_for_reference(q, k, v, mask):
-        return reason
-    if q.shape[-1] > MAX_HEAD_DIM:
-        return f"the head size {q.shape[-1]} exceeds {MAX_HEAD_DIM}"
-    if 0 in (*q.shape, *k.shape):
-        return "a tensor is empty"
-    return reason_against_device(q.device)
+@_constant_in_compiled_code
+def _has_no_reason(device: torch.device, *reasons: str) -> bool:
+    """Return whether neither these reasons nor the device speak against Triton; log once what does."""
+    reason = next(filter(None, (*reasons, reason_against_device(device))), "")
+    if reason:
+        _warn_once(f"no fused attention: {reason}; using PyTorch operators")
+    return not reason
 
 
 def reason_against_device(device: torch.device) -> str:
@@ -160,9 +174,16 @@ def select_pointwise_kernel(
     )
     if can_use_triton(q, k, v, mask, *reasons):
         return attend_pointwise
-    many_weights = not is_traced() and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
-    blocked = kernel_choice() == "auto" and many_weights and not need_weights
-    return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
+    if needs_pytorch_operators() or q.device.type != "cpu" or need_weights or not _are_blocks_wanted():
+        return None
+    if q.shape[2] * k.shape[2] < MIN_BLOCKED_WEIGHTS or _reason_for_reference(q, k, v, mask):
+        return None
+    return pointwise_blocked.attend
+
+
+@_constant_in_compiled_code
+def _are_blocks_wanted() -> bool:
+    return kernel_choice() == "auto"
 
 
 def has_many_weights(q: Tensor, k: Tensor) -> bool:
@@ -196,16 +217,12 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     return needs_backward or is_packed
 
 
+@_constant_in_compiled_code
 def _onednn_computes_fp32() -> bool:
     """Return whether oneDNN computes products of fp32 on a CPU (`relumt.plugin.cpu_products`)."""
     return torch.get_float32_matmul_precision() != "highest"
 
 
-# As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
-_onednn_computes_fp32._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@_disable_dynamo
 def attend_pointwise(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
     dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
@@ -219,13 +236,36 @@ def attend_pointwise(
     from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
 
     arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
-    if kernel_choice() == "fused":
-        return pointwise_triton.attend(q, k, v, *arguments)
-    config = PointwiseConfig.from_call(q, k, *arguments)
-    return verdicts(q.device).run(config, lambda: pointwise_triton.attend(q, k, v, *arguments))
+    if not torch.compiler.is_compiling():
+        return _run(
+            q.device, PointwiseConfig.from_call(q, k, *arguments), lambda: pointwise_triton.attend(q, k, v, *arguments)
+        )
+    options = (params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p))
+    if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
+        return None
+    return pointwise_triton.attend(q, k, v, *arguments)
 
 
-@_disable_dynamo
+@_constant_in_compiled_code
+def _can_compile_pointwise(
+    device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
+    *options: bool,
+) -> bool:  # fmt: skip
+    """Return whether kernels can be used for these options, whatever the length."""
+    configs = PointwiseConfig.of_all_lengths(activation, dtype, output_dtype, head_dim, *options)
+    return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
+
+
+def _is_positive(p: float) -> bool:
+    """Return whether p ≥ 0 is not 0, in compiled code as a constant: bool() leaves it open there."""
+    return True if p else False  # noqa: SIM210
+
+
+def _run(device: torch.device, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
+    """Return what `attend` returns; None if the self-check rejects the configuration."""
+    return attend() if kernel_choice() == "fused" else verdicts(device).run(config, attend)
+
+
 def attend_inhibitor(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
 ) -> Tensor | None:
@@ -233,10 +273,22 @@ def attend_inhibitor(
     from relumt.attention.kernels import inhibitor_triton  # here, as above
 
     arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
-    if kernel_choice() == "fused":
-        return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
-    config = InhibitorConfig.from_call(q, v, *arguments)
-    return verdicts(q.device).run(config, lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments))
+    if not torch.compiler.is_compiling():
+        return _run(
+            q.device, InhibitorConfig.from_call(q, v, *arguments),
+            lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments),
+        )  # fmt: skip
+    options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
+    if not _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options):
+        return None
+    return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
+
+
+@_constant_in_compiled_code
+def _can_compile_inhibitor(device: torch.device, half: bool, head_dim: int, value_dim: int, *options: bool) -> bool:
+    """Return whether kernels can be used for these options."""
+    config = InhibitorConfig(half, head_dim, value_dim, *options)
+    return kernel_choice() == "fused" or verdicts(device).allows(config)
 
 
 def project_sparse(scores: Tensor, alpha: float, out_of_support: float) -> Tensor | None:
@@ -254,10 +306,8 @@ def _project_sparse_by_adasplash(scores: Tensor, alpha: float, out_of_support: f
     device = scores.device
     if not (_is_triton_wanted(device) and scores.numel()) or reason_against_device(device):
         return None
-    if kernel_choice() == "fused":
-        return sparse_adasplash.project(scores, alpha, out_of_support)
     config = SparseConfig(alpha, sparse_adasplash.padded_size(scores.shape[-1]))
-    return verdicts(device).run(config, lambda: sparse_adasplash.project(scores, alpha, out_of_support))
+    return _run(device, config, lambda: sparse_adasplash.project(scores, alpha, out_of_support))
 
 
 def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:
@@ -266,11 +316,14 @@ def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor
     Numba's loops serve the CPU only. Of the others, only the equation itself has forward-mode derivatives; Inductor
     fuses it, and then it has no T·S·D tensor either.
     """
-    if is_traced():
+    if needs_pytorch_operators() or (torch.compiler.is_compiling() and device.type != "cpu"):
         return inhibitor_naive.attend
-    if device.type != "cpu":
-        return inhibitor_cdist.attend
+    return inhibitor_numba.attend if device.type == "cpu" and _has_numba() else inhibitor_cdist.attend
+
+
+@_constant_in_compiled_code
+def _has_numba() -> bool:
+    """Return whether Numba is installed, and log once if it is not."""
     if not _is_installed("numba"):
         _warn_once("the Inhibitor is computed by cdist, which is slower than Numba; run pip install numba")
-        return inhibitor_cdist.attend
-    return inhibitor_numba.attend
+    return _is_installed("numba")

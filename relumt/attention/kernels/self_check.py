@@ -91,17 +91,9 @@ class Verdicts:
     def run(self, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
         """Return what `attend` returns, or None if this configuration cannot be used; check it first if need be.
 
-        Nothing is checked while a CUDA graph is captured, and what has not been checked is not used. A launch that
-        fails in spite of the check, for example because of a full disk, is not tried again either.
-
-        Raises:
-            AttemptFailedError: the check left the GPU unusable for this process.
+        A launch that fails in spite of the check, for example because of a full disk, is not tried again either.
         """
-        if config not in self.reasons:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-                return None
-            self._check(config)
-        if self.reasons[config]:
+        if not self.allows(config):
             return None
         try:
             return attend()
@@ -110,6 +102,20 @@ class Verdicts:
         except Exception as error:  # Triton's, torch's, the compiler's or the file system's
             self._reject(config, describe_error(error))
             return None
+
+    def allows(self, config: CheckedConfig) -> bool:
+        """Return whether a configuration can be used; check it first if need be.
+
+        Nothing is checked while a CUDA graph is captured, and what has not been checked is not used.
+
+        Raises:
+            AttemptFailedError: the check left the GPU unusable for this process.
+        """
+        if config not in self.reasons:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return False
+            self._check(config)
+        return not self.reasons[config]
 
     def _check(self, config: CheckedConfig) -> None:
         reason = check_config(config, self.device)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relumt.attention.kernels.pointwise_launch_configs import call_kind
+from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
 from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
@@ -63,6 +63,22 @@ class PointwiseConfig:
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
             key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
         )  # fmt: skip
+
+    @classmethod
+    def of_all_lengths(
+        cls, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int, has_bias: bool,
+        has_key_mask: bool, is_causal: bool, has_row_stats: bool, has_dropout: bool,
+    ) -> "list[PointwiseConfig]":  # fmt: skip
+        """Return the configurations of calls that differ in their lengths alone."""
+        is_plain_call = is_plain(activation, has_bias, has_row_stats)
+        examples = (torch.empty(1, 1, length, head_dim, dtype=dtype) for length in (SHORT, SHORT + 1))
+        kinds = dict.fromkeys(call_kind(x, float(has_dropout), is_plain_call) for x in examples)
+        options = (has_bias, has_key_mask, is_causal, has_row_stats, has_dropout)
+        return [
+            cls(activation, dtype, output_dtype, head_dim, query_kind, key_kind, *options)
+            for query_kind in kinds
+            for key_kind in kinds
+        ]
 
     def __str__(self) -> str:
         """Return a name for the log and for `relumt doctor`."""
