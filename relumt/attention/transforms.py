@@ -5,8 +5,22 @@ keep or replace the results of operators: a kept result must not be overwritten,
 not be remembered.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def constant_in_compiled_code(function: Function) -> Function:
+    """Let `torch.compile` call a function of constants while it traces, and keep the result.
+
+    As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def is_traced() -> bool:
@@ -19,12 +33,9 @@ def needs_pytorch_operators() -> bool:
     return torch.compiler.is_exporting() or _has_functorch_level()
 
 
+@constant_in_compiled_code
 def _has_functorch_level() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-# As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
-_has_functorch_level._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_transformed() -> bool:

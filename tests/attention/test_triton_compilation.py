@@ -36,7 +36,8 @@ with (
     mock.patch.object(inhibitor_triton.inhibitor_triton_fp16, "is_packed", lambda: True),
 ):
     per_head = torch.empty(2, 1, 1, device="meta")
-    seed, bounds = torch.empty((), dtype=torch.int64, device="meta"), torch.empty(2, 2, dtype=torch.int32, device="meta")
+    seed = torch.empty((), dtype=torch.int64, device="meta")
+    bounds = torch.empty(2, 2, dtype=torch.int32, device="meta")
     for LENGTH, D, dtype in ((64, 64, torch.float16), (128, 128, torch.bfloat16), (128, 64, torch.float32)):
         mask = torch.empty(2, LENGTH, dtype=torch.bool, device="meta")
         f = torch.empty(2, LENGTH, device="meta")

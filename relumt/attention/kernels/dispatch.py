@@ -19,7 +19,6 @@ import logging
 import os
 from collections.abc import Callable
 from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,11 +37,10 @@ from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.attention.transforms import is_in_torch_func, needs_pytorch_operators
+from relumt.attention.transforms import constant_in_compiled_code, is_in_torch_func, needs_pytorch_operators
 from relumt.process import KERNELS_VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 128
@@ -85,21 +83,12 @@ def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller
     return _has_no_reason(q.device, *reasons)
 
 
-def _constant_in_compiled_code(function: Function) -> Function:
-    """Let `torch.compile` call a function of constants while it traces, and keep the result.
-
-    As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _is_triton_wanted(device: torch.device) -> bool:
     return wants_triton(kernel_choice(), device.type)
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _has_no_reason(device: torch.device, *reasons: str) -> bool:
     """Return whether neither these reasons nor the device speak against Triton; log once what does."""
     reason = next(filter(None, (*reasons, reason_against_device(device))), "")
@@ -181,7 +170,7 @@ def select_pointwise_kernel(
     return pointwise_blocked.attend
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _are_blocks_wanted() -> bool:
     return kernel_choice() == "auto"
 
@@ -217,7 +206,7 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     return needs_backward or is_packed
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _onednn_computes_fp32() -> bool:
     """Return whether oneDNN computes products of fp32 on a CPU (`relumt.plugin.cpu_products`)."""
     return torch.get_float32_matmul_precision() != "highest"
@@ -246,7 +235,7 @@ def attend_pointwise(
     return pointwise_triton.attend(q, k, v, *arguments)
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _can_compile_pointwise(
     device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
     *options: bool,
@@ -284,7 +273,7 @@ def attend_inhibitor(
     return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _can_compile_inhibitor(device: torch.device, half: bool, head_dim: int, value_dim: int, *options: bool) -> bool:
     """Return whether kernels can be used for these options."""
     config = InhibitorConfig(half, head_dim, value_dim, *options)
@@ -321,7 +310,7 @@ def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor
     return inhibitor_numba.attend if device.type == "cpu" and _has_numba() else inhibitor_cdist.attend
 
 
-@_constant_in_compiled_code
+@constant_in_compiled_code
 def _has_numba() -> bool:
     """Return whether Numba is installed, and log once if it is not."""
     if not _is_installed("numba"):

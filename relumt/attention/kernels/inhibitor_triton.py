@@ -69,13 +69,14 @@ def new_gradients(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> tuple[Tenso
     """Allocate tensors like the gradients."""
     block = block_size("backward", q.shape[3], v.shape[3])
     grad_q, grad_k, grad_v = (_new_result(x, x.shape[2], block) for x in (q, k, v))
-    return grad_q, grad_k, grad_v, shift.new_empty(shift.shape)
+    return grad_q, grad_k, grad_v, torch.empty_like(shift)
 
 
 def _new_result(like: Tensor, length: int, block: int) -> Tensor:
     """Return an empty [B, H, length, D] with the strides that `_sum_splits` gives; B, H and D are those of `like`."""
     B, H, _, D = like.shape
-    return like.new_empty(B, H, D, -(-length // block) * block)[..., :length].mT
+    padded = torch.empty(B, H, D, -(-length // block) * block, dtype=torch.float32, device=like.device)
+    return padded.narrow(3, 0, length).mT
 
 
 @use_tensor_device

@@ -44,7 +44,7 @@ def _fake_forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _without_none(q: Tensor, output: Tensor, *row_stats: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, with empty tensors for row stats that are not needed: no operator returns None."""
-    weight_sum, w_log_w = (q.new_empty(0) if x is None else x for x in row_stats)
+    weight_sum, w_log_w = (torch.empty(0, device=q.device) if x is None else x for x in row_stats)
     return output, weight_sum, w_log_w
 
 
@@ -69,16 +69,16 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _differentiate(
     ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    q, _, v, *_ = ctx.saved_tensors
+    q, _, v, factor, *_ = saved = ctx.saved_tensors  # read once: checkpointing forbids more
     if grad_output is None:
         grad_output = v.new_zeros(*q.shape[:3], v.shape[3])
     row_grads: list[Tensor | None] = [None, None]
     if ctx.need_row_stats:
         row_grads = [
-            q.new_zeros(q.shape[:3], dtype=ctx.saved_tensors[3].dtype) if grad is None else grad
+            q.new_zeros(q.shape[:3], dtype=factor.dtype) if grad is None else grad
             for grad in (grad_weight_sum, grad_w_log_w)
         ]
-    gradients = _pointwise_backward(grad_output, *row_grads, *ctx.saved_tensors, *ctx.options, ctx.kernel)
+    gradients = _pointwise_backward(grad_output, *row_grads, *saved, *ctx.options, ctx.kernel)
     return *gradients, *(None,) * (NUM_SHARED + 3 - len(gradients))
 
 
