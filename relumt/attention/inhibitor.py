@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_naive
+from relumt.attention.kernels import checked_calls, dispatch, inhibitor_cdist, inhibitor_naive
 from relumt.attention.mask import UNMASKED, AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
@@ -133,7 +133,7 @@ class InhibitorAttention(Mechanism):
         if implementation == "fused" and mask.attn_mask is not None and mask.attn_mask.dim() == 3:
             implementation = "cdist"  # the loops know one pattern for all sentences
         if implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
-            output = dispatch.attend_inhibitor(q, k, v, self.gamma, shift, mask, p, is_half)
+            output = checked_calls.attend_inhibitor(q, k, v, self.gamma, shift, mask, p, is_half)
         if output is None:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None

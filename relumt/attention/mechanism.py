@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from relumt.attention.dropout import dropout
 from relumt.attention.kernels import dispatch
+from relumt.attention.kernels.checked_calls import PointwiseResult
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.mask import UNMASKED, AttentionMask
 from relumt.attention.norms import HeadMap
@@ -239,7 +240,7 @@ class Mechanism(nn.Module):
 
     def attend_fused(
         self,
-        fused: Callable[..., dispatch.PointwiseResult | None],
+        fused: Callable[..., PointwiseResult | None],
         params: PointwiseParams,
         q: Tensor,
         k: Tensor,

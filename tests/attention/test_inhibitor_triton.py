@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS, AttentionMask
-from relumt.attention.kernels import dispatch, inhibitor_naive
+from relumt.attention.kernels import checked_calls, inhibitor_naive
 from tests.attention.test_pointwise_triton import DEVICE, assert_close_in_norm, random_inputs, with_gradients
 
 inhibitor_triton = pytest.importorskip("relumt.attention.kernels.inhibitor_triton")
@@ -132,8 +132,10 @@ def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch)
     mask = AttentionMask(key_mask, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     half_arguments = []
-    attend_inhibitor = dispatch.attend_inhibitor
-    monkeypatch.setattr(dispatch, "attend_inhibitor", lambda *a: half_arguments.append(a[-1]) or attend_inhibitor(*a))
+    attend_inhibitor = checked_calls.attend_inhibitor
+    monkeypatch.setattr(
+        checked_calls, "attend_inhibitor", lambda *a: half_arguments.append(a[-1]) or attend_inhibitor(*a)
+    )
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask).output
     assert half_arguments == [dtype != torch.float32]

@@ -1,5 +1,6 @@
 """The self-check finds faulty kernels, and training goes on without them."""
 
+import functools
 import logging
 
 import pytest
@@ -39,9 +40,9 @@ def auto_on_the_interpreter(monkeypatch):
     self_check.verdicts.cache_clear()
 
 
-def train_step(name):
+def train_step(name, compiled=lambda mechanism: mechanism):
     """Return the output, the row sums and the gradients of one step; `name` is a registered mechanism."""
-    mechanism = MECHANISMS[name](2, 16)
+    mechanism = compiled(MECHANISMS[name](2, 16))
     mask = AttentionMask(torch.arange(9) < torch.tensor([9, 6])[:, None], is_causal=True)
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 2, 9, 16, generator=generator).div(3).requires_grad_() for _ in range(3))
@@ -122,6 +123,25 @@ def test_training_goes_on_with_the_reference_and_one_warning(name, fault, kernel
         torch.testing.assert_close(train_step(name), expected, rtol=1e-5, atol=1e-5)
     assert len(caplog.records) == 1
     assert "\n" not in caplog.text.strip() and reason in caplog.text
+
+
+@pytest.mark.parametrize("name", ["relu", "inhibitor"])
+@pytest.mark.parametrize("is_faulty", [False, True])
+def test_compiled_calls_are_checked_while_they_are_traced(name, is_faulty, monkeypatch, caplog):
+    expected = reference_step(name, monkeypatch)
+    calls = []
+    for module in (pointwise_triton, inhibitor_triton):
+        original = module.run_forward
+        monkeypatch.setattr(module, "run_forward", lambda *args, f=original: calls.append(f) or f(*args))
+    if is_faulty:
+        break_kernels(monkeypatch, FAULTS["writes nothing"])
+    caplog.set_level(logging.WARNING, "relumt")
+    torch._dynamo.reset()
+    compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True, dynamic=True)
+    for _ in range(2):
+        torch.testing.assert_close(train_step(name, compiled), expected, rtol=1e-4, atol=1e-4)
+    assert len(calls) == (1 if is_faulty else 3)
+    assert len([x for x in caplog.records if "differs from float64" in x.message]) == is_faulty
 
 
 @pytest.mark.usefixtures("bfloat16")

@@ -8,7 +8,10 @@ The environment variable RELUMT_KERNELS restricts it:
     reference   no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
                 --inhibitor-implementation names another
 
-Compiled and exported calls, and those under `torch.func`, always get the reference (for the Inhibitor: naive).
+Under `torch.compile` the kernels serve the same calls, as operators of the graph (`*_operator.py`); where cdist would
+serve the Inhibitor, naive does, which Inductor fuses. The choice reads lengths on a CPU only, so that one graph of a
+GPU serves all. RELUMT_KERNELS is read and the self-check is asked while PyTorch traces (`checked_calls.py`). Exported
+calls and those under `torch.func` always get the reference (for the Inhibitor: naive).
 
 When Triton is asked for and cannot serve a call, the reason is logged once.
 """
@@ -18,7 +21,6 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable
-from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
 
 import torch
 from torch import Tensor
@@ -31,13 +33,15 @@ from relumt.attention.kernels import (
     pointwise_blocked,
     sparse_adasplash,
 )
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
-from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
-from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
-from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.checked_calls import PointwiseResult, attend_pointwise, run_checked
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.attention.transforms import constant_in_compiled_code, is_in_torch_func, needs_pytorch_operators
+from relumt.attention.transforms import (
+    constant_in_compiled_code,
+    is_in_torch_func,
+    is_traced,
+    needs_pytorch_operators,
+)
 from relumt.process import KERNELS_VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
@@ -137,10 +141,6 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-PointwiseResult = tuple[Tensor, Tensor | None, Tensor | None]
-"""The output [B, H, T, D], and both row sums, [B, H, T] or None."""
-
-
 def select_pointwise_kernel(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need_weights: bool, trains_norm: bool
 ) -> Callable[..., PointwiseResult | None] | None:
@@ -212,74 +212,6 @@ def _onednn_computes_fp32() -> bool:
     return torch.get_float32_matmul_precision() != "highest"
 
 
-def attend_pointwise(
-    q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
-    dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
-) -> PointwiseResult | None:  # fmt: skip
-    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU or for this dropout.
-
-    They scale the kept weights by 1/(1 − p), which is infinite if no weight is kept.
-    """
-    if dropout_p == 1:
-        return None
-    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
-
-    arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
-    if not torch.compiler.is_compiling():
-        return _run(
-            q.device, PointwiseConfig.from_call(q, k, *arguments), lambda: pointwise_triton.attend(q, k, v, *arguments)
-        )
-    options = (params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p))
-    if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
-        return None
-    return pointwise_triton.attend(q, k, v, *arguments)
-
-
-@constant_in_compiled_code
-def _can_compile_pointwise(
-    device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
-    *options: bool,
-) -> bool:  # fmt: skip
-    """Return whether kernels can be used for these options, whatever the length."""
-    configs = PointwiseConfig.of_all_lengths(activation, dtype, output_dtype, head_dim, *options)
-    return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
-
-
-def _is_positive(p: float) -> bool:
-    """Return whether p ≥ 0 is not 0, in compiled code as a constant: bool() leaves it open there."""
-    return True if p else False  # noqa: SIM210
-
-
-def _run(device: torch.device, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
-    """Return what `attend` returns; None if the self-check rejects the configuration."""
-    return attend() if kernel_choice() == "fused" else verdicts(device).run(config, attend)
-
-
-def attend_inhibitor(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
-) -> Tensor | None:
-    """Call `inhibitor_triton.attend`; return None if its kernels cannot be used on this GPU."""
-    from relumt.attention.kernels import inhibitor_triton  # here, as above
-
-    arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
-    if not torch.compiler.is_compiling():
-        return _run(
-            q.device, InhibitorConfig.from_call(q, v, *arguments),
-            lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments),
-        )  # fmt: skip
-    options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
-    if not _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options):
-        return None
-    return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
-
-
-@constant_in_compiled_code
-def _can_compile_inhibitor(device: torch.device, half: bool, head_dim: int, value_dim: int, *options: bool) -> bool:
-    """Return whether kernels can be used for these options."""
-    config = InhibitorConfig(half, head_dim, value_dim, *options)
-    return kernel_choice() == "fused" or verdicts(device).allows(config)
-
-
 def project_sparse(scores: Tensor, alpha: float, out_of_support: float) -> Tensor | None:
     """Return sparsemax (α = 2) or 1.5-entmax (α = 1.5) by AdaSplash; None if the `entmax` package is to compute it.
 
@@ -296,7 +228,7 @@ def _project_sparse_by_adasplash(scores: Tensor, alpha: float, out_of_support: f
     if not (_is_triton_wanted(device) and scores.numel()) or reason_against_device(device):
         return None
     config = SparseConfig(alpha, sparse_adasplash.padded_size(scores.shape[-1]))
-    return _run(device, config, lambda: sparse_adasplash.project(scores, alpha, out_of_support))
+    return run_checked(device, config, lambda: sparse_adasplash.project(scores, alpha, out_of_support))
 
 
 def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:
@@ -305,9 +237,9 @@ def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor
     Numba's loops serve the CPU only. Of the others, only the equation itself has forward-mode derivatives; Inductor
     fuses it, and then it has no T·S·D tensor either.
     """
-    if needs_pytorch_operators() or (torch.compiler.is_compiling() and device.type != "cpu"):
-        return inhibitor_naive.attend
-    return inhibitor_numba.attend if device.type == "cpu" and _has_numba() else inhibitor_cdist.attend
+    if device.type == "cpu" and not needs_pytorch_operators() and _has_numba():
+        return inhibitor_numba.attend
+    return inhibitor_naive.attend if is_traced() else inhibitor_cdist.attend
 
 
 @constant_in_compiled_code

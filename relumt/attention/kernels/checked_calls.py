@@ -1,0 +1,91 @@
+"""Call the Triton kernels if the self-check allows it.
+
+`torch.compile` traces these calls, where lengths are open. It then asks for every kind of call that a length can lead
+to. What eager calls have not checked yet is checked while it traces, on real tensors; a launch that fails later, when
+the compiled code runs, raises its error.
+"""
+
+from collections.abc import Callable
+from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
+
+import torch
+from torch import Tensor
+
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
+from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.mask import AttentionMask
+from relumt.attention.transforms import constant_in_compiled_code
+from relumt.process import kernel_choice
+
+PointwiseResult = tuple[Tensor, Tensor | None, Tensor | None]
+"""The output [B, H, T, D], and both row sums, [B, H, T] or None."""
+
+
+def attend_pointwise(
+    q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
+    dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
+) -> PointwiseResult | None:  # fmt: skip
+    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU or for this dropout.
+
+    They scale the kept weights by 1/(1 − p), which is infinite if no weight is kept.
+    """
+    if dropout_p == 1:
+        return None
+    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
+
+    arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
+    if not torch.compiler.is_compiling():
+        return run_checked(
+            q.device, PointwiseConfig.from_call(q, k, *arguments), lambda: pointwise_triton.attend(q, k, v, *arguments)
+        )
+    options = (params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p))
+    if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
+        return None
+    return pointwise_triton.attend(q, k, v, *arguments)
+
+
+@constant_in_compiled_code
+def _can_compile_pointwise(
+    device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
+    *options: bool,
+) -> bool:  # fmt: skip
+    """Return whether kernels can be used for these options, whatever the length."""
+    configs = PointwiseConfig.of_all_lengths(activation, dtype, output_dtype, head_dim, *options)
+    return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
+
+
+def _is_positive(p: float) -> bool:
+    """Return whether p ≥ 0 is not 0, in compiled code as a constant: bool() leaves it open there."""
+    return True if p else False  # noqa: SIM210
+
+
+def run_checked(device: torch.device, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
+    """Return what `attend` returns; None if the self-check rejects the configuration."""
+    return attend() if kernel_choice() == "fused" else verdicts(device).run(config, attend)
+
+
+def attend_inhibitor(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
+) -> Tensor | None:
+    """Call `inhibitor_triton.attend`; return None if its kernels cannot be used on this GPU."""
+    from relumt.attention.kernels import inhibitor_triton  # here, as above
+
+    arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
+    if not torch.compiler.is_compiling():
+        return run_checked(
+            q.device, InhibitorConfig.from_call(q, v, *arguments),
+            lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments),
+        )  # fmt: skip
+    options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
+    if not _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options):
+        return None
+    return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
+
+
+@constant_in_compiled_code
+def _can_compile_inhibitor(device: torch.device, half: bool, head_dim: int, value_dim: int, *options: bool) -> bool:
+    """Return whether kernels can be used for these options."""
+    config = InhibitorConfig(half, head_dim, value_dim, *options)
+    return kernel_choice() == "fused" or verdicts(device).allows(config)
