@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relumt.attention.precision import at_least_float32
+from relumt.attention.transforms import is_exporting
 
 EPSILON = 1e-8
 """Added to mean z², as in the authors' code: a token whose heads are all null gives 0 with a finite gradient."""
@@ -42,7 +43,7 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, z: Tensor) -> Tensor:
         """Normalize z [T, B, E] → [T, B, E], at least float32."""
         z = at_least_float32(z)
-        if torch.compiler.is_exporting():
+        if is_exporting():
             # The same with 1 for ε: onnxscript leaves out the addition of 1e-8, and null rows would be 0/0.
             scaled = z / math.sqrt(EPSILON)
             return scaled * (scaled.square().mean(-1, keepdim=True) + 1).rsqrt() * self.weight.to(z.dtype)

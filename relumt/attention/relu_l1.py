@@ -19,6 +19,7 @@ from torch import Tensor
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
+from relumt.attention.transforms import is_exporting
 
 EPSILON = 1e-6
 
@@ -65,7 +66,7 @@ class L1NormalizedReLUAttention(Mechanism):
 
         A row of tiny weights sums to less than 1, which keeps the gradients of its scores below 1/ε.
         """
-        num_keys = MAX_EXPORTED_KEYS if torch.compiler.is_exporting() else max(scores.shape[-1], 1)
+        num_keys = MAX_EXPORTED_KEYS if is_exporting() else max(scores.shape[-1], 1)
         largest = (torch.finfo(scores.dtype).max / num_keys) ** (1 / self.options.power) / 2
         rectified = F.hardtanh(self.zero_hidden_scores_(scores, mask), 0.0, largest)
         weights = rectified**self.options.power if self.options.power > 1 else rectified

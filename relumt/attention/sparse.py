@@ -19,7 +19,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.double_backward import refuse_double_backward
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.transforms import is_in_torch_func, is_traced, num_reverse_derivatives
+from relumt.attention.transforms import is_exporting, is_in_torch_func, is_traced, num_reverse_derivatives
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -34,14 +34,14 @@ def partial_sort_size(scores: Tensor) -> int | None:
     On a GPU it is always all: otherwise the CPU would wait for the GPU in every layer, to see whether the support was
     larger. In an exported program too, which cannot depend on the size of the support.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return None
     return PARTIAL_SORT_SIZE if scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" else None
 
 
 def serves_entmax() -> bool:
     """Return whether the package `entmax` is used: it breaks compiled training, and does not support `torch.func`."""
-    return torch.compiler.is_exporting() or not is_traced()
+    return is_exporting() or not is_traced()
 
 
 def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
@@ -154,7 +154,7 @@ def num_newton_steps(num_keys: int) -> int:
     `math.log` once for each length. An exported program has the steps for all lengths, which takes about three times as
     long.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return NUM_FINAL_STEPS + len(POWERS_OF_E)
     return NUM_FINAL_STEPS + sum(num_keys > power for power in POWERS_OF_E)
 

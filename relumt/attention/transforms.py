@@ -30,7 +30,13 @@ def is_traced() -> bool:
 
 def needs_pytorch_operators() -> bool:
     """Return whether kernels cannot serve: in exported programs, and under `torch.func`, compiled or not."""
-    return torch.compiler.is_exporting() or _has_functorch_level()
+    return is_exporting() or _has_functorch_level()
+
+
+@constant_in_compiled_code
+def is_exporting() -> bool:
+    """Return `torch.compiler.is_exporting()`, which torch 2.11 takes as true in all compiled code."""
+    return torch.compiler.is_exporting()
 
 
 @constant_in_compiled_code

@@ -38,6 +38,7 @@ from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
 from relumt.attention.transforms import (
     constant_in_compiled_code,
+    is_exporting,
     is_in_torch_func,
     is_traced,
     needs_pytorch_operators,
@@ -181,7 +182,7 @@ def has_many_weights(q: Tensor, k: Tensor) -> bool:
     False in exported programs, which may serve any length.
     """
     B, H, T, _ = q.shape  # numel() would make constants of sizes that torch.export leaves open
-    return not torch.compiler.is_exporting() and B * H * T * k.shape[2] >= RECOMPUTE_THRESHOLD
+    return not is_exporting() and B * H * T * k.shape[2] >= RECOMPUTE_THRESHOLD
 
 
 def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
@@ -194,7 +195,7 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     """
     if is_in_torch_func():
         return True
-    if q.device.type != "cpu" or torch.compiler.is_exporting():  # an exported program may serve any length
+    if q.device.type != "cpu" or is_exporting():  # an exported program may serve any length
         return False
     if dropout_p or q.shape[2] == 1:
         return True
