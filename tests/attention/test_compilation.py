@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
-from relumt.attention.kernels import pointwise_blocked
+from relumt.attention.kernels import inhibitor_numba, pointwise_blocked
 from relumt.attention.kernels.key_bounds import key_bounds
 
 B, H, D = 2, 2, 4
@@ -53,6 +53,13 @@ def compiled():
     return functools.partial(torch.compile, backend="aot_eager", fullgraph=True, dynamic=True)
 
 
+def count_forward_calls(kernel, monkeypatch):
+    """Return a list that grows with each forward pass of this module of kernels."""
+    calls, run_forward = [], kernel.run_forward
+    monkeypatch.setattr(kernel, "run_forward", lambda *given: calls.append(1) or run_forward(*given))
+    return calls
+
+
 def num_graphs():
     return counters["stats"]["unique_graphs"]
 
@@ -76,12 +83,16 @@ def test_inductor(name, compiled):
         assert_close_in_norm(run(compiled_step, length, True), run(step, length, True))
 
 
-@pytest.mark.parametrize(("name", "expected"), [("relu", 2), ("inhibitor", 1)])
-def test_lengths_do_not_cause_compilations(name, expected, compiled):
+@pytest.mark.parametrize(
+    ("name", "kernel", "expected_graphs", "expected_calls"),
+    [("relu", pointwise_blocked, 2, 5), ("inhibitor", inhibitor_numba, 1, 10)],
+)
+def test_lengths_do_not_cause_compilations(name, kernel, expected_graphs, expected_calls, compiled, monkeypatch):
+    calls = count_forward_calls(kernel, monkeypatch)
     step = compiled(functools.partial(training_step, MECHANISMS[name](H, D), True))
     for length in (*range(SHORT, SHORT + 5), *range(LONG, LONG + 5)):
         run(step, length, True)
-    assert num_graphs() == expected
+    assert (num_graphs(), len(calls)) == (expected_graphs, expected_calls)
 
 
 @pytest.mark.parametrize(("name", "lengths"), [("relu", (5, 66)), ("inhibitor", (5, 6))])
@@ -173,8 +184,7 @@ def test_fake_gpu_tensors_have_the_strides_of_real_ones(operator, kernel):
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_selective_checkpointing_keeps_what_the_operator_returned(saves, monkeypatch):
-    calls, run_forward = [], pointwise_blocked.run_forward
-    monkeypatch.setattr(pointwise_blocked, "run_forward", lambda *given: calls.append(1) or run_forward(*given))
+    calls = count_forward_calls(pointwise_blocked, monkeypatch)
     step = functools.partial(training_step, MECHANISMS["relu"](H, D, 0.3).train(), True)
     contexts = functools.partial(create_selective_checkpoint_contexts, [POINTWISE] if saves else [])
     found = run(functools.partial(checkpoint, step, use_reentrant=False, context_fn=contexts), LONG, True)
