@@ -21,6 +21,12 @@ BLOCKS = pytest.mark.parametrize("pairs", [8, 60, 1 << 19])
 """Blocks of a few queries of one head, of several heads, and of everything."""
 
 
+def weighted_sum(outputs: list[Tensor]) -> Tensor:
+    """Return the sum of all elements, with weights of their own in each tensor."""
+    weights = [torch.linspace(-1, 1 + i, x.numel()).double().view_as(x) for i, x in enumerate(outputs)]
+    return sum((x.double() * weight).sum() for x, weight in zip(outputs, weights, strict=True))
+
+
 def run(name: str, case: Case, kernels: str, need: Need, dropout: float = 0.0) -> list[Tensor]:
     """Return the output, the row stats, and the gradients of a weighted sum of both."""
     mechanism = MECHANISMS[name](case.H, case.D, dropout).train()
@@ -32,7 +38,7 @@ def run(name: str, case: Case, kernels: str, need: Need, dropout: float = 0.0) -
     outputs = [result.output]
     if result.row_stats is not None:
         outputs += [result.row_stats.weight_sum, result.row_stats.weight_log_weight_sum]
-    total = sum((x.double() * torch.linspace(-1, 1, x.numel()).double().view_as(x)).sum() for x in outputs)
+    total = weighted_sum(outputs)
     return [x.detach().double() for x in (*outputs, *torch.autograd.grad(total, inputs))]
 
 
@@ -75,7 +81,7 @@ def test_dropout_is_the_same_in_both_directions(pairs, causal, seed):
     doubles = [x.requires_grad_() for x in (q, k, v)]
     weights = mechanism.weights(mechanism.scores(doubles[0], doubles[1], mask), mask)
     outputs = [(weights * kept) @ doubles[2], weights.sum(-1), torch.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)]
-    total = sum((x * torch.linspace(-1, 1, x.numel()).double().view_as(x)).sum() for x in outputs)
+    total = weighted_sum(outputs)
     expected = [*outputs, *torch.autograd.grad(total, doubles)]
     for ours, theirs in zip(actual, expected, strict=True):
         assert (ours - theirs).norm() <= TOLERANCE * (1 + theirs.norm())

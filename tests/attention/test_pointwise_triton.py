@@ -71,7 +71,8 @@ def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
         assert 0.6 < is_kept[(weights != 0).expand_as(is_kept)].double().mean() < 0.8
         kept = is_kept.double() / (1 - dropout_p)
     exact = exact_attention(*doubles, params, mask, kept)[: len(outputs)]
-    grads = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, x.dtype) for x in outputs]
+    generator = torch.Generator().manual_seed(1)  # of all gradients, so that those of the row sums differ
+    grads = [torch.randn(x.shape, generator=generator).to(DEVICE, x.dtype) for x in outputs]
     expected = with_gradients(exact, doubles, [grad.double() for grad in grads])
     assert_close_in_norm(with_gradients(outputs, inputs, grads), expected, TOLERANCE[dtype])
 
