@@ -75,8 +75,8 @@ SUPPORT = """\
 
 "Yes" means the same results as an ordinary call, for sentences of 6, 100 and 600 tokens and for null rows (`pytest
 tests/attention/test_support.py`): compiled without graph breaks (`fullgraph=True`); exported once for any batch and
-length, by `torch.export` or `torch.onnx.export`; under `vmap`, `grad` and `jvp`; and in half precision. Compiled,
-exported and transformed calls use PyTorch operators; [fused kernels](kernels.md) serve ordinary calls only.
+length, by `torch.export` or `torch.onnx.export`; under `vmap`, `grad` and `jvp`; and in half precision. Exported
+and transformed calls use PyTorch operators; [fused kernels](kernels.md) serve ordinary and compiled calls.
 """
 
 

@@ -39,6 +39,8 @@ def register(
         setup_context, backward: as for `torch.library.register_autograd`; None if there is no derivative.
     """
     name = schema.partition("(")[0]
+    if hasattr(torch.ops.relumt, name):  # from an earlier import of this package, as after importlib.reload
+        return getattr(torch.ops.relumt, name).default
     _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     for device in ("CPU", "CUDA"):
         _LIBRARY.impl(name, compute, device)
