@@ -2,8 +2,12 @@
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
+
+pytest.importorskip("triton")
+from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -37,3 +41,33 @@ def test_gpu_agrees_with_float64(name, dtype, need, causal):
     assert exact[0].ne(0).double().mean() > 0.3
     for actual, expected in zip(attend("cuda", rounded, need), exact, strict=True):
         assert (actual - expected).norm() <= TOLERANCE[dtype] * expected.norm()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["relu", "sigmoid", "rela_g", "inhibitor"])
+def test_one_graph_with_the_kernels_trains_on_all_lengths(name, dropout, monkeypatch):
+    kernel = inhibitor_triton if name == "inhibitor" else pointwise_triton
+    calls, run_forward = [], kernel.run_forward
+    monkeypatch.setattr(kernel, "run_forward", lambda *given: calls.append(1) or run_forward(*given))
+    mechanism = MECHANISMS[name](4, 64, dropout).cuda().train()
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(mechanism.forward, backend="aot_eager", fullgraph=True, dynamic=True)
+
+    def train(forward, length):
+        generator = torch.Generator("cuda").manual_seed(length)
+        q, k, v = (torch.randn(2, 4, length, 64, device="cuda", generator=generator).bfloat16() / 8 for _ in range(3))
+        key_mask = torch.arange(length, device="cuda") < torch.tensor([[length], [length - 5]], device="cuda")
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        torch.manual_seed(1)
+        output, _, row_stats = forward(*inputs, AttentionMask(key_mask, True), Need.ROW_STATS)
+        total = output.float().square().sum() + (0 if row_stats is None else row_stats.weight_sum.sum())
+        return [output.detach(), *torch.autograd.grad(total, inputs)]
+
+    for length in (33, 64, 65, 300):
+        expected = train(mechanism, length)
+        calls.clear()
+        for ours, theirs in zip(train(compiled, length), expected, strict=True):
+            assert (ours - theirs).norm() <= 1e-2 * theirs.norm()
+        assert calls
+    assert counters["stats"]["unique_graphs"] == 1
