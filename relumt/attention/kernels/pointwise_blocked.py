@@ -195,7 +195,6 @@ def _log(weights: Tensor, buffer: Tensor) -> Tensor:
     return torch.add(weights, torch.finfo(weights.dtype).tiny, out=_view(buffer, weights.shape)).log_()
 
 
-@torch.autocast("cpu", enabled=False)  # compiled code and the backward pass may run inside a caller's autocast block
 def run_forward(
     q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
     key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
@@ -216,7 +215,7 @@ def run_forward(
     return output, weight_sum, w_log_w
 
 
-@torch.autocast("cpu", enabled=False)
+@torch.autocast("cpu", enabled=False)  # the backward pass may run inside a caller's autocast block
 def run_backward(
     grad_output: Tensor, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
     factor: Tensor, bias: Tensor | None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
