@@ -11,7 +11,7 @@ original does, and in addition:
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - resuming within an epoch does not stop the clock of fairseq's log;
 - --save-interval-updates saves checkpoints at the end of an epoch, too, if there is none of the epoch;
-- with --fp16 and --bf16 the optimizer's state is complete.
+- with --fp16 and --bf16 the optimizer's state is complete (`half_precision.py`).
 """
 
 import sys
@@ -28,28 +28,19 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from relumt.errors import print_status
 from relumt.plugin.checkpoints.averaging import refuse_other_model
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
+from relumt.plugin.checkpoints.half_precision import FP16Optimizer
 from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
 from relumt.plugin.checkpoints.recovery import copy_checkpoint_durably, recover_last_checkpoint, save_checkpoint_durably
-
-MASTER_WEIGHTS = "fp32_params"
-"""Key of the master weights in the optimizer's state."""
-
-SCALER = "loss_scaler"
-"""Key of the loss scaler's state in the optimizer's state."""
 
 INTERVAL_CHECKPOINTS = r"checkpoint_\d+_(\d+)\.pt"
 """Pattern of the names of checkpoints of --save-interval-updates."""
 
 EARLY_STOPPING = "early_stopping"
 """Key of what --patience counts in the state of training."""
-
-SCALER_COUNTERS = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
-"""The attributes of fairseq's DynamicLossScaler that change in training."""
 
 
 def install() -> None:
@@ -195,36 +186,3 @@ def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> N
     position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
     if position["iterations_in_epoch"] == 0 and loss is not None:
         trainer.lr_step(position["epoch"] - 1, loss)
-
-
-class FP16Optimizer(optim.FP16Optimizer):
-    """fairseq's optimizer for --fp16 and --bf16 with a complete state, so that resuming is exact.
-
-    fairseq updates fp32 master weights and copies them, rounded, to the model. It saves only the rounded weights and
-    the current loss scale, so a resumed training would start from rounded weights and rescale at other updates.
-
-    It keeps fairseq's name, because fairseq resumes only if the name of the optimizer's class is the same. Stock
-    fairseq ignores the additional entries, and checkpoints without them load as in stock fairseq.
-    """
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return fairseq's state, the master weights, and the loss scaler's state if there is one."""
-        state = super().state_dict() | {MASTER_WEIGHTS: [weights.detach() for weights in self._master_weights()]}
-        if self.scaler is not None:
-            state[SCALER] = {name: getattr(self.scaler, name) for name in SCALER_COUNTERS}
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Restore what `state_dict` returned."""
-        super().load_state_dict(state_dict, optimizer_overrides)
-        if MASTER_WEIGHTS in state_dict:
-            with torch.no_grad():
-                for weights, saved in zip(self._master_weights(), state_dict[MASTER_WEIGHTS], strict=True):
-                    weights.copy_(saved)
-        if self.scaler is not None and SCALER in state_dict:
-            for name in SCALER_COUNTERS:
-                setattr(self.scaler, name, state_dict[SCALER][name])
-
-    def _master_weights(self) -> list[Tensor]:
-        """Return the fp32 weights: one per parameter, or all of a device in one (in a dictionary by device)."""
-        return list(self.fp32_params.values() if isinstance(self.fp32_params, dict) else self.fp32_params)

@@ -6,7 +6,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.fp16_optimizer import FP16Optimizer as StockFP16Optimizer
 from fairseq.trainer import Trainer
 
-from relumt.plugin.checkpoints.fairseq_hooks import MASTER_WEIGHTS, SCALER
+from relumt.plugin.checkpoints.half_precision import MASTER_WEIGHTS, SCALER
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from tests.plugin.model.build import arguments, sample, task
 
@@ -14,10 +14,10 @@ FLAGS = """--arch transformer --source-lang de --target-lang en --cpu --optimize
 --fp16-init-scale 4 --fp16-scale-window 3""".split()
 
 
-@pytest.fixture(params=["bf16", "fp16", "fp16, flat"])
+@pytest.fixture(params=["bf16", "bf16, flat", "fp16", "fp16, flat"])
 def precision(request, monkeypatch) -> str:
     """Precision, and whether all master weights are in one tensor, as on a GPU."""
-    if request.param == "fp16, flat":
+    if "flat" in request.param:
         monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the index of the device "cpu"
     return request.param
 
@@ -28,9 +28,9 @@ def build_trainer(precision: str) -> Trainer:
     config = convert_namespace_to_omegaconf(arguments(*FLAGS))
     translation = task()
     model = translation.build_model(config.model)
-    config.common.bf16 = precision == "bf16"
-    config.common.fp16 = precision != "bf16"
-    config.common.fp16_no_flatten_grads = precision == "fp16"
+    config.common.bf16 = precision.startswith("bf16")
+    config.common.fp16 = precision.startswith("fp16")
+    config.common.fp16_no_flatten_grads = "flat" not in precision
     return Trainer(config, translation, model, translation.build_criterion(config.criterion))
 
 
@@ -67,7 +67,7 @@ def test_resuming_is_exact_with_the_additional_state_alone(tmp_path, precision):
     undisturbed = train(build_trainer(precision), range(5))
     save(undisturbed, path)
     train(undisturbed, range(5, 8))
-    if precision != "bf16":
+    if precision.startswith("fp16"):
         assert undisturbed.optimizer.scaler.loss_scale > 4, "the test should cover a change of the loss scale"
 
     resumed = build_trainer(precision)
@@ -88,9 +88,25 @@ def test_resuming_is_exact_with_the_additional_state_alone(tmp_path, precision):
 
 
 def test_stock_fairseq_reads_the_state(tmp_path, precision, monkeypatch):
+    if precision == "bf16, flat":
+        pytest.skip("stock fairseq has a tensor for each weight")
     path = save(train(build_trainer(precision), range(2)), tmp_path / "checkpoint.pt")
     monkeypatch.setattr("fairseq.optim.FP16Optimizer", StockFP16Optimizer)
     stock = build_trainer(precision)
     stock.load_checkpoint(path)
     assert type(stock.optimizer) is StockFP16Optimizer and stock.get_num_updates() == 2
     train(stock, range(2, 3))
+
+
+def test_one_tensor_trains_as_many_do_and_takes_over_their_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    many = train(build_trainer("bf16"), range(3))
+    path = save(many, tmp_path / "checkpoint.pt")
+    one = build_trainer("bf16, flat")
+    one.load_checkpoint(path)
+    for trainer in (many, one):
+        train(trainer, range(3, 6))
+    assert isinstance(one.optimizer.fp32_params, dict) and isinstance(many.optimizer.fp32_params, list)
+    assert are_equal(list(one.model.state_dict().values()), list(many.model.state_dict().values()))
+    masters = torch.cat([weights.flatten() for weights in many.optimizer.fp32_params])
+    torch.testing.assert_close(next(iter(one.optimizer.fp32_params.values())), masters, atol=1e-6, rtol=1e-6)
