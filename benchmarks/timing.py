@@ -1,5 +1,6 @@
 """What all benchmarks share: timing in one process and in processes that take turns, peak memory, files of results."""
 
+import fcntl
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -203,11 +205,19 @@ def work_in_turns(
     return answers
 
 
+def first_steps(workers: Mapping[str, Worker]) -> dict[str, list[Answer]]:
+    """Let all workers train on the very first batch, at the same time, because they may compile for a minute."""
+    with ThreadPoolExecutor(len(workers)) as threads:
+        answers = threads.map(lambda worker: worker.ask("train 0"), workers.values())
+        return {name: [answer] for name, answer in zip(workers, answers, strict=True)}
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What was measured of a system.
 
     Attributes:
+        warm_up: time and tokens of the first steps, the very first of which may compile.
         passes: time and tokens by step, of each pass over the same steps.
         decoding: time and tokens by batch.
         held: bytes that the process held before its first step.
@@ -215,6 +225,7 @@ class Measurement:
         profile: where the time of a step goes, if that was asked for.
     """
 
+    warm_up: list[Answer]
     passes: list[list[Answer]]
     decoding: list[Answer]
     held: int
@@ -232,6 +243,7 @@ def measure_in_turns(
     repeats: int = 0,
     profiled: int = 0,
     time_limit: float = math.inf,
+    lock: Path | None = None,
 ) -> dict[str, Measurement]:
     """Let systems train in turns on the same batches, and then translate in turns.
 
@@ -245,6 +257,7 @@ def measure_in_turns(
         repeats: how often to time the same steps again, whose shapes the libraries then know.
         profiled: number of steps under the profiler.
         time_limit: seconds for each pass over the steps.
+        lock: file to lock while anything is timed; measurements on one machine can then prepare at the same time.
     """
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches.pt"
@@ -256,17 +269,21 @@ def measure_in_turns(
         }
         with running_workers(commands, threads) as workers:
             before = {name: worker.ask("memory") for name, worker in workers.items()}
-            work_in_turns(workers, "train", range(warm_up))
-            timed = range(warm_up, warm_up + steps)
-            passes = [work_in_turns(workers, "train", timed, time_limit) for _ in range(repeats + 1)]
-            after = {name: worker.ask("memory") for name, worker in workers.items()}
-            profiles = {name: worker.ask(f"profile {profiled}") for name, worker in workers.items() if profiled}
-            work_in_turns(workers, "translate", translated[:1])  # warm-up
-            decoding = work_in_turns(workers, "translate", translated)
+            first = first_steps(workers) if warm_up else {name: [] for name in workers}
+            with open(lock or os.devnull, "w", encoding="utf-8") as file:
+                if lock:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                others = work_in_turns(workers, "train", range(1, warm_up))
+                timed = range(warm_up, warm_up + steps)
+                passes = [work_in_turns(workers, "train", timed, time_limit) for _ in range(repeats + 1)]
+                after = {name: worker.ask("memory") for name, worker in workers.items()}
+                profiles = {name: worker.ask(f"profile {profiled}") for name, worker in workers.items() if profiled}
+                work_in_turns(workers, "translate", translated[:1])  # warm-up
+                decoding = work_in_turns(workers, "translate", translated)
     return {
         name: Measurement(
-            [turns[name] for turns in passes], decoding[name], int(before[name]["held"]), int(after[name]["peak"]),
-            profiles.get(name),
+            first[name] + others[name], [turns[name] for turns in passes], decoding[name],
+            int(before[name]["held"]), int(after[name]["peak"]), profiles.get(name),
         )
         for name in arguments
     }  # fmt: skip

@@ -167,6 +167,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=whole_number, default=0, help="passes over the same, then known, shapes")
     parser.add_argument("--profile", type=whole_number, default=0, metavar="STEPS", help="show where their time goes")
     parser.add_argument("--time-limit", type=float, default=math.inf, metavar="SECONDS", help="for each pass")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="time only while no other measurement with FILE does")
     parser.add_argument("--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate")
     parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
     parser.add_argument(
@@ -191,7 +192,7 @@ def measure_systems(
     arguments = {
         name: [*fairseq_arguments(args, model), *device.train_flags()] for name, (model, device) in systems.items()
     }
-    amounts = (args.decode, args.repeats, args.profile, args.time_limit)
+    amounts = (args.decode, args.repeats, args.profile, args.time_limit, args.lock)
     return timing.measure_in_turns(arguments, reference, args.warm_up, args.steps, args.threads, *amounts)
 
 
@@ -212,6 +213,8 @@ def main() -> None:
     peaks = [f"{system.peak / MIB:.0f}" for system in measured.values()]
     added = [f"{(system.peak - system.held) / MIB:.0f}" for system in measured.values()]
     others = {"peak memory, MiB": peaks, "above the first step's start, MiB": added}
+    if args.warm_up:
+        others["first step, s"] = [f"{system.warm_up[0]['seconds']:.1f}" for system in measured.values()]
     for number in range(args.repeats + 1):
         turns = {name: system.passes[number] for name, system in measured.items()}
         results[f"repetition {number}" if number else "throughput"] = timing.relative_seconds(baseline, turns)

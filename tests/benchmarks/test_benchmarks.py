@@ -49,12 +49,15 @@ def test_training(run, data, config, tmp_path, capsys):
     assert "softmax --relu-gamma 2: its process ended with status 2" in capsys.readouterr().err
 
 
+TURN = {"seconds": 1.0, "tokens": 9}
+
+
 def test_training_is_measured_again_with_other_flags_or_another_baseline(load, monkeypatch, config, tmp_path):
     training, measured = load("training"), []
 
     def measure_systems(args, systems):
         measured.append(args.flags)
-        return {name: load("timing").Measurement([[{"seconds": 1.0, "tokens": 9}]], [], 1, 2) for name in systems}
+        return {name: load("timing").Measurement([TURN], [[TURN]], [], 1, 2) for name in systems}
 
     monkeypatch.setattr(training, "measure_systems", measure_systems)
     repeated = [["softmax"], ["softmax", "--flags", "--dropout", "0.4"], ["softmax", "reluformer"]]
