@@ -23,7 +23,7 @@ def key_bounds(key_mask: Tensor | None) -> Tensor | None:
 
 
 def _compute_key_bounds(key_mask: Tensor) -> Tensor:
-    keys = key_mask.view(torch.uint8)  # argmax does not support bool
+    keys = key_mask.to(torch.uint8)  # argmax does not support bool; torch 2.11 cannot compile a view of it
     has_keys = keys.amax(-1) > 0
     start, stop = keys.argmax(-1), keys.shape[1] - keys.flip(-1).argmax(-1)
     return torch.stack([start.where(has_keys, 0), stop.where(has_keys, 0)], -1).int()

@@ -17,8 +17,8 @@ logarithm nor p: it contributes 0 and is counted.
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Optional
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
 
 import torch
 from fairseq.criterions import register_criterion
@@ -27,10 +27,12 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.attention import AttentionMask, AttentionOutput, RowStats
+from relumt.attention import AttentionMask, AttentionOutput, Need, RowStats
 from relumt.attention.metrics.attention_metrics import real_queries
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
+from relumt.plugin.compiled.features import Features, Part, RowSums
+from relumt.plugin.compiled.losses import Batch, CompiledLosses
 from relumt.plugin.criterions.projected_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
@@ -55,8 +57,7 @@ def linear_weight(initial: float, final: float | None, num_updates: int, last_up
     return initial if final is None else initial + (final - initial) * min(num_updates / last_update, 1.0)
 
 
-@dataclass(frozen=True)
-class RegularizerTerms:
+class RegularizerTerms(NamedTuple):
     """Scalars of one attention, or their means over several.
 
     Attributes:
@@ -97,7 +98,7 @@ class RegularizerTerms:
     @classmethod
     def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
         """Return the unweighted mean over one or more attentions."""
-        return cls(*(torch.stack([getattr(one, field.name) for one in terms]).mean() for field in fields(cls)))
+        return cls(*(torch.stack(values).mean() for values in zip(*terms, strict=True)))
 
 
 DEFAULT_MARGIN = 0.5
@@ -147,14 +148,19 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         super().__init__(task, cfg)
         check_config(cfg)
         self.cfg = cfg
-        penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)]
-        self.norm_penalty = lambda x: penalty(x, cfg.attention_norm_margin)
+        penalty, margin = NORM_PENALTIES[str(cfg.attention_norm_penalty)], float(cfg.attention_norm_margin)
+        self.norm_penalty = lambda x: penalty(x, margin)
+        self.entropy_bound = float(cfg.attention_entropy_bound)
         self.source_padding_idx = task.source_dictionary.pad()
+
+    compiled_need = Need.ROW_STATS
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
+        if self.compiled_losses is not None:
+            return super().forward(model, sample, reduce)
         net_input = sample["net_input"]
         paddings = self.source_padding_idx, self.padding_idx
         is_real = real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], paddings)
@@ -163,8 +169,10 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.row_stats is None:
                 return
-            rows, bound = result.row_stats, self.cfg.attention_entropy_bound
-            terms = RegularizerTerms.from_row_stats(rows, is_real[attention.site], bound, self.norm_penalty)
+            is_real_query = is_real[attention.site]
+            terms = RegularizerTerms.from_row_stats(
+                result.row_stats, is_real_query, self.entropy_bound, self.norm_penalty
+            )
             terms_by_site[attention.site].append(terms)
 
         with attention_hook(model, collect):
@@ -181,6 +189,46 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         log |= summable_log("", all_terms, sample_size, loss)
         for site in SITES:
             log |= summable_log(f"_{site}", terms_by_site[site], sample_size, loss)
+        return loss, sample_size, log
+
+    def numbers(self, model: nn.Module, sample_size: int) -> list[float]:
+        """Return λ₁, λ₂, and the sample size."""
+        return [*self.weights(getattr(model, "num_updates", 0)), sample_size]
+
+    def losses_of(self, features: Features, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
+        """Return the losses of a batch, with the penalty in training, and the means in `LOG_NAMES`."""
+        losses = super().losses_of(features, model, batch, part)
+        norm_weight, entropy_weight, sample_size = batch.numbers.unbind()
+        is_real = real_queries(batch.src_tokens, batch.prev_output_tokens, (self.source_padding_idx, self.padding_idx))
+        terms = {
+            site: part(self.terms_of_site)(row_sums, is_real[site]) for site, row_sums in features.row_sums.items()
+        }
+        check_penalty_has_effect(model, list(terms.values()))
+        # The mean over attentions: each site counts as often as it has attentions.
+        all_terms = [one for site, one in terms.items() for _ in features.row_sums[site]]
+        mean = RegularizerTerms.mean(all_terms)
+        if model.training:
+            penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
+            losses["loss"] = losses["loss"] + penalty * sample_size
+        for suffix, one in (("", mean), *((f"_{site}", one) for site, one in terms.items())):
+            losses |= {name + suffix: getattr(one, field) * sample_size for field, name in LOG_NAMES.items()}
+        return losses
+
+    def terms_of_site(self, row_sums: list[RowSums], is_real: Tensor) -> RegularizerTerms:
+        """Return the mean terms of a site's attentions, as if they were further heads of one."""
+        weight_sums, w_log_w, num_keys = zip(*row_sums, strict=True)
+        rows = RowStats(torch.cat(weight_sums, 1), torch.cat(w_log_w, 1), num_keys[0])
+        return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty)
+
+    def compiled_loss_of_batch(
+        self, compiled_losses: CompiledLosses, model: nn.Module, sample: dict[str, Any]
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Compute what `forward` returns, with --compile."""
+        loss, sample_size, log = super().compiled_loss_of_batch(compiled_losses, model, sample)
+        for suffix in ("", *(f"_{site}" for site in SITES)):
+            names = [name + suffix for name in LOG_NAMES.values()]
+            log[SAMPLE_SIZE + suffix] = sample_size if names[0] in log else 0
+            log = {name: torch.zeros(()) for name in names} | log
         return loss, sample_size, log
 
     def weights(self, num_updates: int) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
@@ -35,7 +36,11 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from relumt.attention import Need, at_least_float32
 from relumt.attention.kernels.double_backward import refuse_double_backward
+from relumt.errors import UserError
+from relumt.plugin.compiled.features import Features, Part, compute_features
+from relumt.plugin.compiled.losses import Batch, CompiledLosses
 from relumt.plugin.model.attention import is_plain_linear
 from relumt.plugin.training_device import CPU_BF16_FLAG, require_fast_bf16
 
@@ -54,7 +59,7 @@ class SmoothedLoss(NamedTuple):
     """Sums over positions, in nats: the smoothed loss, and −log p_y, which has no gradient."""
 
     loss: Tensor
-    nll: Tensor
+    nll_loss: Tensor
 
 
 def projected_cross_entropy(
@@ -75,6 +80,20 @@ def projected_cross_entropy(
     if not torch.is_grad_enabled():  # validation: otherwise autograd would report that parameters need gradients
         features, weight = features.detach(), weight.detach()
     return SmoothedLoss(*_ProjectedCrossEntropy.apply(features, weight, target, smoothing, ignore_index))
+
+
+def smoothed_cross_entropy(
+    features: Tensor, weight: Tensor, target: Tensor, smoothing: float, ignore_index: int
+) -> SmoothedLoss:
+    """Compute `projected_cross_entropy` with all logits at once, to be compiled; features [B, T, E], target [B, T]."""
+    V = len(weight)
+    spread = smoothing / (V - 1)
+    logits = at_least_float32(F.linear(features, weight))  # [B, T, V]
+    log_total = logits.logsumexp(-1)
+    nll = log_total - logits.gather(-1, target[..., None]).squeeze(-1)
+    loss = (1 - smoothing - spread) * nll + spread * (V * log_total - logits.sum(-1))
+    ignored = target.eq(ignore_index)
+    return SmoothedLoss(loss.masked_fill(ignored, 0.0).sum(), nll.detach().masked_fill(ignored, 0.0).sum())
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -172,15 +191,26 @@ class FusedLabelSmoothedCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionCon
     cpu_bf16: bool = field(
         default=False, metadata={"help": "train on a CPU in bf16 (autocast); weights stay in fp32, unlike with --bf16"}
     )
+    compile: bool = field(
+        default=False, metadata={"help": "compile the model and the loss; on a GPU, with CUDA graphs"}
+    )
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=FusedLabelSmoothedCrossEntropyConfig)
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
-    """Label-smoothed cross-entropy that never holds the logits of a whole batch."""
+    """Label-smoothed cross-entropy that never holds the logits of a whole batch, unless it is compiled.
+
+    Attributes:
+        compiled_need: what `losses_of` needs of the mechanisms.
+    """
+
+    compiled_need = Need.NOTHING
 
     def __init__(self, task: FairseqTask, cfg: FusedLabelSmoothedCrossEntropyConfig) -> None:
         super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
         self.cpu_bf16 = cfg.cpu_bf16
+        pads = task.source_dictionary.pad(), self.padding_idx
+        self.compiled_losses = CompiledLosses(self.compute_losses, pads) if cfg.compile else None
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
@@ -189,6 +219,8 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         if self.cpu_bf16 and model.training:  # any CPU may validate a trained model
             require_fast_bf16(CPU_BF16_FLAG)
         with torch.autocast("cpu", torch.bfloat16) if self.cpu_bf16 else nullcontext():
+            if self.compiled_losses is not None:
+                return self.compiled_loss_of_batch(self.compiled_losses, model, sample)
             return self.loss_of_batch(model, sample, reduce)
 
     def loss_of_batch(
@@ -204,15 +236,46 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         loss, nll = projected_cross_entropy(
             features.flatten(0, 1), weight, sample["target"].flatten(), self.eps, self.padding_idx
         )
-        sample_size = len(sample["target"]) if self.sentence_avg else sample["ntokens"]
-        log = {
-            "loss": loss.data,
-            "nll_loss": nll.data,
-            "ntokens": sample["ntokens"],
-            "nsentences": len(sample["target"]),
-            "sample_size": sample_size,
-        }
-        return loss, sample_size, log
+        counts = self.counts(sample)
+        return loss, counts["sample_size"], {"loss": loss.data, "nll_loss": nll.data} | counts
+
+    def counts(self, sample: dict[str, Any]) -> dict[str, int]:
+        """Return the sizes of a batch that are logged beside its losses."""
+        nsentences, ntokens = len(sample["target"]), sample["ntokens"]
+        sample_size = nsentences if self.sentence_avg else ntokens
+        return {"ntokens": ntokens, "nsentences": nsentences, "sample_size": sample_size}
+
+    def compiled_loss_of_batch(
+        self, compiled_losses: CompiledLosses, model: nn.Module, sample: dict[str, Any]
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Compute what `loss_of_batch` returns, with --compile."""
+        counts = self.counts(sample)
+        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        numbers = torch.tensor(self.numbers(model, counts["sample_size"]), pin_memory=source.is_cuda)
+        batch = Batch(source, prefix, sample["target"], numbers.to(source.device, non_blocking=True))
+        loss, log = compiled_losses(model, batch)
+        return loss, counts["sample_size"], log | counts
+
+    def numbers(self, model: nn.Module, sample_size: int) -> list[float]:
+        """Return what `compute_losses` needs beside the tokens; the sample size is the last."""
+        return [sample_size]
+
+    def compute_losses(self, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
+        """Return the losses of a batch by name, for `CompiledLosses`."""
+        features = compute_features(model, batch.src_tokens, batch.prev_output_tokens, self.compiled_need, part)
+        return self.losses_of(features, model, batch, part)
+
+    def losses_of(self, features: Features, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
+        """Return the losses of a batch, given its features."""
+        weight = None if self.ignore_prefix_size or self.report_accuracy else projection_weight(model)
+        if weight is None:
+            raise UserError(
+                "--compile needs an output projection without bias, and neither --adaptive-softmax-cutoff, "
+                "--ignore-prefix-size nor --report-accuracy; change the flags, or drop --compile"
+            )
+        arguments = features.output, weight, batch.target, self.eps, self.padding_idx
+        loss: SmoothedLoss = part(smoothed_cross_entropy)(*arguments)
+        return loss._asdict()
 
 
 def projection_weight(model: nn.Module) -> Tensor | None:

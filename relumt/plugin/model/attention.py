@@ -159,6 +159,10 @@ class MechanismAttention(MultiheadAttention):
             rows = torch.arange(len(cache["prev_key"]), device=cache["prev_key"].device)
             reorder_hypotheses(cache, rows.repeat_interleave(beam))
 
+    def _get_input_buffer(self, incremental_state: IncrementalState | None) -> Cache:
+        """Return the cache; without an incremental state at once, because its key differs between layers."""
+        return {} if incremental_state is None else super()._get_input_buffer(incremental_state)
+
     def _extended_prefix(
         self,
         cache: Cache,
