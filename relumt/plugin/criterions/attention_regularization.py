@@ -57,6 +57,11 @@ def linear_weight(initial: float, final: float | None, num_updates: int, last_up
     return initial if final is None else initial + (final - initial) * min(num_updates / last_update, 1.0)
 
 
+def sum_heads_first(x: Tensor) -> Tensor:
+    """Return the sum of x [B, H, T]: of all at once, a compiled sum would leave most of a GPU idle."""
+    return x.sum(1).sum()
+
+
 class RegularizerTerms(NamedTuple):
     """Scalars of one attention, or their means over several.
 
@@ -74,7 +79,7 @@ class RegularizerTerms(NamedTuple):
 
     @classmethod
     def from_row_stats(
-        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs
+        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs, total: Penalty = torch.sum
     ) -> "RegularizerTerms":
         """Return the terms of one attention.
 
@@ -83,16 +88,17 @@ class RegularizerTerms(NamedTuple):
             is_real: which queries are not padding, [B, T] bool.
             bound: c of C_i = c·log n_i.
             penalty: f, with f(0) = 0.
+            total: sums over [B, H, T].
         """
         # [B, T] -> [B, 1, T]: 1 / (real queries · H), so that sums over [B, H, T] are means
         mean_weight = is_real[:, None] / (is_real.sum().clamp(min=1) * rows.weight_sum.shape[1])
         max_entropy = bound * rows.num_keys.clamp(min=1).log()
         entropy_excess = (rows.entropy - max_entropy).clamp(min=0).masked_fill(rows.is_null, 0.0)
         return cls(
-            norm=(penalty(rows.log_weight_sum) * mean_weight).sum(),
-            entropy_excess=(entropy_excess * mean_weight).sum(),
-            entropy=(rows.entropy.detach() * mean_weight).sum(),
-            null_rate=(rows.is_null * mean_weight).sum(),
+            norm=total(penalty(rows.log_weight_sum) * mean_weight),
+            entropy_excess=total(entropy_excess * mean_weight),
+            entropy=total(rows.entropy.detach() * mean_weight),
+            null_rate=total(rows.is_null * mean_weight),
         )
 
     @classmethod
@@ -218,7 +224,7 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         """Return the mean terms of a site's attentions, as if they were further heads of one."""
         weight_sums, w_log_w, num_keys = zip(*row_sums, strict=True)
         rows = RowStats(torch.cat(weight_sums, 1), torch.cat(w_log_w, 1), num_keys[0])
-        return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty)
+        return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty, sum_heads_first)
 
     def compiled_loss_of_batch(
         self, compiled_losses: CompiledLosses, model: nn.Module, sample: dict[str, Any]
