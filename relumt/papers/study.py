@@ -38,6 +38,9 @@ BEST_MODELS = ("relu2former", "relu2former_gated", "reluformer")
 validation BLEU in the study on Multi30k (docs/results/relu_or_softmax.md), because validation loss ranks models
 differently. Each has three seeds there."""
 
+GAP_MODELS = ("softmax", "softmax_qk_norm", "relu_l1_power8_qk_norm", "relu_l1_power4_qk_norm")
+"""docs/gap-plan.md: softmax, also with what is not specific to ReLU, and the two models that its pruning left."""
+
 SITE_MODELS = {
     "softmax": "softmax",
     "ReLU in the encoder": "relu_encoder",
@@ -150,6 +153,22 @@ TABLES: tuple[Table, ...] = (
         rows=make_rows("softmax", *BEST_MODELS),
         columns=study_columns(IWSLT_DATASETS),
         baseline="softmax",
+    ),
+    StudyTable(
+        "",
+        "gap",
+        caption="Attention without softmax and without loss",
+        rows=make_rows(*GAP_MODELS),
+        columns=study_columns(MULTI30K_DATASETS),
+        baseline="softmax_qk_norm",
+    ),
+    StudyTable(
+        "",
+        "gap_iwslt14",
+        caption="Attention without softmax and without loss: IWSLT14",
+        rows=make_rows(*GAP_MODELS),
+        columns=study_columns(IWSLT_DATASETS),
+        baseline="softmax_qk_norm",
     ),
     StudyTable(
         "",
