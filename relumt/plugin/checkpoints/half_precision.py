@@ -38,7 +38,8 @@ class FP16Optimizer(optim.FP16Optimizer):
     def build_optimizer(cls, cfg: DictConfig, params: Any, **kwargs: Any) -> "FP16Optimizer":
         """Build the optimizer; on a GPU its master weights are one tensor if it can be."""
         params = list(params)
-        if cfg.common.bf16 and not (cfg.common.tpu or cfg.common.fp16_no_flatten_grads):
+        has_own_settings = any(hasattr(x, name) for x in params for name in ("param_group", "optim_overrides"))
+        if cfg.common.bf16 and not (cfg.common.tpu or cfg.common.fp16_no_flatten_grads or has_own_settings):
             masters = cls.build_fp32_params(cfg.optimizer, params)
             fp32_optimizer = optim.build_optimizer(cfg.optimizer, [masters])
             if fp32_optimizer.supports_flat_params:
@@ -110,12 +111,12 @@ class FP16Optimizer(optim.FP16Optimizer):
 
 def flatten_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return an optimizer's state for one tensor instead of one for each parameter, which have their own entries."""
-    entries = list(state["state"].values())
-    flat = {
-        name: torch.cat([entry[name].flatten() for entry in entries]) if isinstance(value, Tensor) else value
-        for name, value in entries[0].items()
-    }
     (group,) = state["param_groups"]
+    entries = [state["state"][number] for number in group["params"]]
+    flat = {
+        name: torch.cat([entry[name].flatten() for entry in entries]) if isinstance(x, Tensor) and x.dim() else x
+        for name, x in entries[0].items()
+    }
     flat_state = {**state, "state": {0: flat}, "param_groups": [group | {"params": [0]}]}
     if MASTER_WEIGHTS in state:
         flat_state[MASTER_WEIGHTS] = [torch.cat([x.flatten() for x in state[MASTER_WEIGHTS]])]

@@ -26,6 +26,7 @@ class CudaGraphs:
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
+        self.max_graphs = MAX_GRAPHS
         self.seen: set[Any] = set()
         self.graphs: dict[Any, _Graph] = {}
         self.gradients = Gradients([])
@@ -34,12 +35,17 @@ class CudaGraphs:
         """Return the values of a batch."""
         key = (model.training, torch.is_grad_enabled(), *(x.shape for x in batch))
         if key not in self.graphs:
-            if key not in self.seen or len(self.graphs) == MAX_GRAPHS:
+            if key not in self.seen or len(self.graphs) >= self.max_graphs:
                 self.seen.add(key)
                 return self.compute(model, batch)
             if not self.graphs:
                 self.gradients = Gradients([x for x in model.parameters() if x.requires_grad])
-            self.graphs[key] = _Graph(self, model, batch)
+            try:
+                self.graphs[key] = _Graph(self, model, batch)
+            except torch.OutOfMemoryError:  # graphs cannot use the memory that PyTorch keeps for others
+                self.max_graphs = len(self.graphs)
+                torch.cuda.empty_cache()
+                return self.compute(model, batch)
         return self.graphs[key].run(batch)
 
     @cached_property
@@ -70,18 +76,23 @@ class Gradients:
 
     Args:
         parameters: those that are trained.
+
+    Attributes:
+        written: positions of the parameters that have had a gradient; the others keep none.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = parameters
         self.buffers = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in parameters]
+        self.written: set[int] = set()
 
     def attach(self) -> None:
         """Make the buffers the gradients of the parameters: 0 if these have none yet, else a copy of theirs."""
-        if self.parameters[0].grad is self.buffers[0]:
+        pairs = [(self.parameters[i], self.buffers[i]) for i in self.written]
+        if all(parameter.grad is buffer for parameter, buffer in pairs):
             return
-        torch._foreach_zero_(self.buffers)
-        for parameter, buffer in zip(self.parameters, self.buffers, strict=True):
+        torch._foreach_zero_([buffer for _, buffer in pairs])
+        for parameter, buffer in pairs:
             if parameter.grad is not None:  # of a batch without a graph
                 buffer.copy_(parameter.grad)
             parameter.grad = buffer
@@ -89,8 +100,9 @@ class Gradients:
     def add_of(self, values: Tensor, grad_values: Tensor) -> None:
         """Add the gradients of `values`."""
         grads = torch.autograd.grad(values, self.parameters, grad_values, allow_unused=True)
-        pairs = [(buffer, grad) for buffer, grad in zip(self.buffers, grads, strict=True) if grad is not None]
-        torch._foreach_add_([buffer for buffer, _ in pairs], [grad for _, grad in pairs])
+        found = {i: grad for i, grad in enumerate(grads) if grad is not None}
+        torch._foreach_add_([self.buffers[i] for i in found], list(found.values()))
+        self.written |= found.keys()
 
 
 class _Graph:
@@ -113,26 +125,26 @@ class _Graph:
         """Return the values of a batch of this shape."""
         for x, new in zip(self.inputs, batch, strict=True):
             x.copy_(new)
-        self.forward.replay()
-        values = self.values.clone()
         if not self.has_grad:
-            return values
-        result: Tensor = _Replay.apply(values.new_zeros((), requires_grad=True), values, self)
+            self.forward.replay()
+            return self.values.clone()
+        result: Tensor = _Replay.apply(self.values.new_zeros((), requires_grad=True), self)
         return result
 
 
 class _Replay(torch.autograd.Function):
-    """(a scalar that needs a gradient, values, graph) → values, whose backward pass is the graph's."""
+    """(a scalar that needs a gradient, graph) → its values; both passes are the graph's."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, values: Tensor, graph: _Graph) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, graph: _Graph) -> Tensor:
         ctx.graph = graph
-        return values.view_as(values)
+        graph.forward.replay()
+        return graph.values.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad_values: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: Any, grad_values: Tensor) -> tuple[None, None]:
         graph: _Graph = ctx.graph
         graph.grad_values.copy_(grad_values)
         graph.gradients.attach()
         graph.backward.replay()
-        return None, None, None
+        return None, None

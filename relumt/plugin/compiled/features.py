@@ -98,13 +98,13 @@ def embed_positions(module: nn.Module, tokens: Tensor) -> Tensor:
     return F.embedding(make_positions(tokens, module.padding_idx), module.weights)
 
 
-def grow_positions(model: Any, length: int) -> None:
-    """Let the tables of sinusoids have `length` positions, as fairseq does when it meets a longer sentence."""
+def grow_positions(model: Any) -> None:
+    """Let the tables of sinusoids serve all lengths, also padded; fairseq's grow, and CUDA graphs read the old ones."""
     for side in (model.encoder, model.decoder):
-        module = side.embed_positions
+        module, length = side.embed_positions, 2 * side.max_positions()
         if isinstance(module, SinusoidalPositionalEmbedding) and len(module.weights) <= module.padding_idx + length:
-            rows = 1 << (module.padding_idx + length).bit_length()
-            module.weights = module.get_embedding(rows, module.embedding_dim, module.padding_idx).to(module.weights)
+            table = module.get_embedding(module.padding_idx + 1 + length, module.embedding_dim, module.padding_idx)
+            module.weights = table.to(module.weights)
 
 
 def encoder_layer(layer: nn.Module, need: Need, x: Tensor, padding: Tensor) -> tuple[Tensor, dict[str, RowSums]]:

@@ -1,8 +1,9 @@
 """The loss of a batch with --compile. Shapes: B batch, S source and T target positions.
 
 Lengths are padded to few different ones, so that shapes repeat: on a GPU each has a CUDA graph. A program serves all
-lengths; it is compiled for a batch that is always the same, because a compiler's choices depend on the sizes that it
-sees first, and a resumed training has to compute the same bits.
+lengths but 1, which a compiler treats as another kind; so there are always two sentences of two positions. It is
+compiled for a batch that is always the same, because a compiler's choices depend on the sizes that it sees first, and a
+resumed training has to compute the same bits.
 """
 
 from collections.abc import Callable
@@ -65,8 +66,8 @@ class CompiledLosses:
         """
         if not self.warm:
             refuse_unsupported(model)
+            grow_positions(model)
         batch = self.pad(batch)
-        grow_positions(model, max(x.shape[1] for x in batch[:2]))
         mode = model.training, torch.is_grad_enabled()
         if mode not in self.warm:
             self.warm_up(model, batch)
@@ -82,17 +83,19 @@ class CompiledLosses:
         return torch.stack([x if name == "loss" else x.detach() for name, x in values.items()])
 
     def pad(self, batch: Batch) -> Batch:
-        """Pad a batch to lengths of `round_up`."""
+        """Pad a batch to lengths of `round_up` and at least two sentences."""
         source, prefix, target, numbers = batch
         source_pad, target_pad = self.pads
-        return Batch(lengthen(source, source_pad), lengthen(prefix, target_pad), lengthen(target, target_pad), numbers)
+        return Batch(enlarge(source, source_pad), enlarge(prefix, target_pad), enlarge(target, target_pad), numbers)
 
     def warm_up(self, model: Any, like: Batch) -> None:
         """Compile everything, for a small batch; random numbers and gradients stay as they are."""
         purpose = "training" if model.training else "validation"
         print_status(f"compiling for {purpose}, which takes about a minute")
+        limits = model.max_positions()
         source, target = (
-            warm_up_tokens(like.target, pad, length) for pad, length in zip(self.pads, WARM_UP_LENGTHS, strict=True)
+            warm_up_tokens(like.target, pad, length, min(length, limit))
+            for pad, length, limit in zip(self.pads, WARM_UP_LENGTHS, limits, strict=True)
         )
         device = like.target.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -102,20 +105,23 @@ class CompiledLosses:
                 torch.autograd.grad(values[self.names.index("loss")], parameters, allow_unused=True)
 
 
-def warm_up_tokens(like: Tensor, pad: int, length: int) -> Tensor:
-    """Return tokens [WARM_UP_SENTENCES, length] of the type of `like`, the last one padding."""
-    tokens = like.new_full((WARM_UP_SENTENCES, length), pad + 1)
+def warm_up_tokens(like: Tensor, pad: int, length: int, num_real: int) -> Tensor:
+    """Return tokens [WARM_UP_SENTENCES, length] of the type of `like`, the first `num_real` of each no padding."""
+    tokens = like.new_full((WARM_UP_SENTENCES, length), pad)
+    tokens[:, :num_real] = pad + 1
     tokens[0, -1] = pad
     return tokens
 
 
-def lengthen(tokens: Tensor, pad: int) -> Tensor:
-    """Pad tokens [B, T] at the end to a length of `round_up`."""
-    return F.pad(tokens, (0, round_up(tokens.shape[1]) - tokens.shape[1]), value=pad)
+def enlarge(tokens: Tensor, pad: int) -> Tensor:
+    """Pad tokens [B, T] at the end to a length of `round_up` and at least two sentences."""
+    B, T = tokens.shape
+    return F.pad(tokens, (0, round_up(T) - T, 0, max(2 - B, 0)), value=pad)
 
 
 def round_up(length: int) -> int:
-    """Return the next length with at most four significant bits, which is at most an eighth larger."""
+    """Return the next length from 2 with at most four significant bits, which is at most an eighth larger."""
+    length = max(length, 2)
     unit = 1 << max(0, length.bit_length() - 4)
     return -(-length // unit) * unit
 
@@ -142,7 +148,8 @@ def refuse_unsupported(model: Any) -> None:
         cfg = model.encoder.cfg
         layers = (model.encoder.layers, model.decoder.layers)
         reasons = {
-            "no --checkpoint-activations": cfg.checkpoint_activations or cfg.offload_activations,
+            "no --checkpoint-activations": cfg.checkpoint_activations,
+            "no --base-layers": cfg.base_layers,
             "no LayerDrop": any(isinstance(x, LayerDropModuleList) for x in layers),
             "no quantization noise": cfg.quant_noise.pq or cfg.quant_noise.scalar,
             "no --log-attention-interval": model.attention_log.interval,

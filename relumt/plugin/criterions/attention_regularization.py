@@ -32,7 +32,7 @@ from relumt.attention.metrics.attention_metrics import real_queries
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.compiled.features import Features, Part, RowSums
-from relumt.plugin.compiled.losses import Batch, CompiledLosses
+from relumt.plugin.compiled.losses import Batch
 from relumt.plugin.criterions.projected_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
@@ -165,7 +165,7 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
-        if self.compiled_losses is not None:
+        if self.can_compile(model, reduce):
             return super().forward(model, sample, reduce)
         net_input = sample["net_input"]
         paddings = self.source_padding_idx, self.padding_idx
@@ -226,11 +226,9 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         rows = RowStats(torch.cat(weight_sums, 1), torch.cat(w_log_w, 1), num_keys[0])
         return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty, sum_heads_first)
 
-    def compiled_loss_of_batch(
-        self, compiled_losses: CompiledLosses, model: nn.Module, sample: dict[str, Any]
-    ) -> tuple[Tensor, int, dict[str, Any]]:
+    def compiled_loss_of_batch(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute what `forward` returns, with --compile."""
-        loss, sample_size, log = super().compiled_loss_of_batch(compiled_losses, model, sample)
+        loss, sample_size, log = super().compiled_loss_of_batch(model, sample)
         for suffix in ("", *(f"_{site}" for site in SITES)):
             names = [name + suffix for name in LOG_NAMES.values()]
             log[SAMPLE_SIZE + suffix] = sample_size if names[0] in log else 0

@@ -219,9 +219,13 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         if self.cpu_bf16 and model.training:  # any CPU may validate a trained model
             require_fast_bf16(CPU_BF16_FLAG)
         with torch.autocast("cpu", torch.bfloat16) if self.cpu_bf16 else nullcontext():
-            if self.compiled_losses is not None:
-                return self.compiled_loss_of_batch(self.compiled_losses, model, sample)
+            if self.can_compile(model, reduce):
+                return self.compiled_loss_of_batch(model, sample)
             return self.loss_of_batch(model, sample, reduce)
+
+    def can_compile(self, model: nn.Module, reduce: bool) -> bool:
+        """Return whether --compile computes a batch: not if hooks observe the model, as when fairseq looks for NaN."""
+        return self.compiled_losses is not None and reduce and not model._forward_hooks
 
     def loss_of_batch(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool
@@ -245,15 +249,14 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         sample_size = nsentences if self.sentence_avg else ntokens
         return {"ntokens": ntokens, "nsentences": nsentences, "sample_size": sample_size}
 
-    def compiled_loss_of_batch(
-        self, compiled_losses: CompiledLosses, model: nn.Module, sample: dict[str, Any]
-    ) -> tuple[Tensor, int, dict[str, Any]]:
+    def compiled_loss_of_batch(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute what `loss_of_batch` returns, with --compile."""
+        assert self.compiled_losses is not None
         counts = self.counts(sample)
         source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
         numbers = torch.tensor(self.numbers(model, counts["sample_size"]), pin_memory=source.is_cuda)
         batch = Batch(source, prefix, sample["target"], numbers.to(source.device, non_blocking=True))
-        loss, log = compiled_losses(model, batch)
+        loss, log = self.compiled_losses(model, batch)
         return loss, counts["sample_size"], log | counts
 
     def numbers(self, model: nn.Module, sample_size: int) -> list[float]:
@@ -261,19 +264,22 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         return [sample_size]
 
     def compute_losses(self, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
-        """Return the losses of a batch by name, for `CompiledLosses`."""
+        """Return the losses of a batch by name, for `CompiledLosses`.
+
+        Raises:
+            UserError: the loss needs the logits, or the model's own projection.
+        """
+        if self.ignore_prefix_size or self.report_accuracy or projection_weight(model) is None:
+            raise UserError(
+                "--compile needs an output projection without bias, and neither --adaptive-softmax-cutoff, "
+                "--ignore-prefix-size nor --report-accuracy; change the flags, or drop --compile"
+            )
         features = compute_features(model, batch.src_tokens, batch.prev_output_tokens, self.compiled_need, part)
         return self.losses_of(features, model, batch, part)
 
     def losses_of(self, features: Features, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
         """Return the losses of a batch, given its features."""
-        weight = None if self.ignore_prefix_size or self.report_accuracy else projection_weight(model)
-        if weight is None:
-            raise UserError(
-                "--compile needs an output projection without bias, and neither --adaptive-softmax-cutoff, "
-                "--ignore-prefix-size nor --report-accuracy; change the flags, or drop --compile"
-            )
-        arguments = features.output, weight, batch.target, self.eps, self.padding_idx
+        arguments = features.output, projection_weight(model), batch.target, self.eps, self.padding_idx
         loss: SmoothedLoss = part(smoothed_cross_entropy)(*arguments)
         return loss._asdict()
 

@@ -12,7 +12,7 @@ from relumt.errors import UserError
 from relumt.plugin.compiled import features, losses
 from relumt.plugin.compiled.losses import Batch, CompiledLosses, round_up
 from tests.plugin.compiled.cases import FLAGS, MODELS, batches, build, loss_and_gradients
-from tests.plugin.model.build import write_data_bin
+from tests.plugin.model.build import sample, write_data_bin
 
 
 @pytest.fixture
@@ -44,6 +44,29 @@ def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name
         assert_equal(loss_and_gradients(ours, batch), loss_and_gradients(theirs, batch), 1e-5)
         programs.append(counters["stats"]["unique_graphs"])
     assert len(set(programs)) == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--encoder-learned-pos", "--decoder-learned-pos")])
+def test_few_positions_and_single_sentences_are_served(flags, only_traced, tmp_path):
+    short = ("--max-source-positions", "11", "--max-target-positions", "11", *flags)
+    ours, theirs = build(tmp_path, "reluformer", "--compile", *short), build(tmp_path, "reluformer", *short)
+    programs = []
+    for batch in (sample([(11, 11)]), sample([(1, 1)]), sample([(1, 5), (1, 2)]), sample([(5, 1)])):
+        assert_equal(loss_and_gradients(ours, batch), loss_and_gradients(theirs, batch), 1e-5)
+        found = [dict(trainer.valid_step(batch)) for trainer in (ours, theirs)]
+        assert found[0] == pytest.approx(found[1], rel=1e-4, abs=1e-4)
+        programs.append(counters["stats"]["unique_graphs"])
+    assert len(set(programs)) == 1
+
+
+def test_hooks_of_others_see_the_model(only_traced, tmp_path):
+    trainer = build(tmp_path, "softmax", "--compile")
+    seen = []
+    (batch,) = batches(1)
+    for module in trainer.model.modules():  # as fairseq looks for the first NaN
+        module.register_forward_hook(lambda *_: seen.append(1))
+    loss_and_gradients(trainer, batch)
+    assert len(seen) > 50
 
 
 def test_validation_is_compiled_too(only_traced, tmp_path):
@@ -83,10 +106,10 @@ def test_what_cannot_be_compiled_is_refused(flags, reason, only_traced, tmp_path
 
 
 def test_lengths_are_rounded_up_to_few_that_are_at_most_an_eighth_longer():
-    rounded = {n: round_up(n) for n in range(1, 2049)}
+    rounded = {n: round_up(n) for n in range(2, 2049)}
     assert all(n <= found <= n * 1.125 for n, found in rounded.items())
-    assert [rounded[n] for n in (1, 15, 16, 17, 31, 33, 64, 65, 2047)] == [1, 15, 16, 18, 32, 36, 64, 72, 2048]
-    assert len(set(rounded.values())) == 16 + 8 * 7
+    assert [rounded[n] for n in (2, 15, 16, 17, 31, 33, 64, 65, 2047)] == [2, 15, 16, 18, 32, 36, 64, 72, 2048]
+    assert round_up(1) == 2 and len(set(rounded.values())) == 15 + 8 * 7
 
 
 def test_batches_are_padded_at_the_end():
@@ -96,14 +119,18 @@ def test_batches_are_padded_at_the_end():
     assert [x.shape[1] for x in padded[:3]] == [18, 36, 36] and padded.numbers is not None
     assert padded.src_tokens[:, 17:].eq(3).all() and padded.target[:, 33:].eq(4).all()
     assert padded.src_tokens[:, :17].equal(source)
+    alone = step.pad(Batch(source[:1], target[:1, :1], target[:1, :1], torch.ones(1)))
+    assert [tuple(x.shape) for x in alone[:3]] == [(2, 18), (2, 2), (2, 2)]
+    assert alone.src_tokens[1].eq(3).all() and alone.target[1].eq(4).all()
 
 
 def test_the_table_of_positions_grows(tmp_path):
     model = build(tmp_path, "softmax").model
     few = model.encoder.embed_positions.weights.clone()
-    features.grow_positions(model, 5000)
+    model.encoder.max_source_positions = model.decoder.max_target_positions = 4000
+    features.grow_positions(model)
     for side in (model.encoder, model.decoder):
-        assert len(side.embed_positions.weights) > 5001
+        assert len(side.embed_positions.weights) > 8001
         assert side.embed_positions.weights[: len(few)].equal(few)
 
 
