@@ -257,7 +257,7 @@ def report_kernels(gpu: str) -> None:
         print_check(Check(f"kernels on {gpu}", "warning", f"not checked: {reason}; auto uses PyTorch operators"))
         return
     print(f"\nkernels on {gpu}; each is compiled first, which takes seconds")
-    configs: list[Any] = all_configs()
+    configs: list[Any] = all_configs(torch.device(gpu))
     working = 0
     problems = try_each(functools.partial(check_config, device=torch.device(gpu)), configs)
     for config, problem in zip(configs, problems, strict=True):

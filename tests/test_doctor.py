@@ -141,7 +141,7 @@ def test_real_kernels_pass_and_wrong_ones_do_not(monkeypatch):
 def test_the_report_names_what_auto_uses(monkeypatch, capsys):
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(self_check, "all_configs", lambda: [InhibitorConfig(False, 3, 3), INHIBITOR])
+    monkeypatch.setattr(self_check, "all_configs", lambda device: [InhibitorConfig(False, 3, 3), INHIBITOR])
     crashed = "its process crashed: CUDA error: an illegal memory access was encountered"
     monkeypatch.setattr(doctor, "try_each", lambda function, items: [crashed, ""])
     doctor.report_kernels("cpu")

@@ -5,12 +5,14 @@ to. What eager calls have not checked yet is checked while it traces, on real te
 the compiled code runs, raises its error.
 """
 
+import functools
 from collections.abc import Callable
 from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
 
 import torch
 from torch import Tensor
 
+from relumt.attention.kernels.hopper.selection import serves
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
@@ -27,7 +29,7 @@ def attend_pointwise(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
     dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
 ) -> PointwiseResult | None:  # fmt: skip
-    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU or for this dropout.
+    """Call `pointwise_triton.attend`; return None if no kernels can be used on this GPU or for this dropout.
 
     They scale the kept weights by 1/(1 − p), which is infinite if no weight is kept.
     """
@@ -37,9 +39,12 @@ def attend_pointwise(
 
     arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
     if not torch.compiler.is_compiling():
-        return run_checked(
-            q.device, PointwiseConfig.from_call(q, k, *arguments), lambda: pointwise_triton.attend(q, k, v, *arguments)
-        )
+        for kernel in (["hopper.launch"] if serves(q, k, params, dropout_p) else []) + ["pointwise_triton"]:
+            attend = functools.partial(pointwise_triton.attend, q, k, v, *arguments, kernel)
+            result = run_checked(q.device, PointwiseConfig.from_call(q, k, *arguments, kernel), attend)
+            if result is not None:
+                return result
+        return None
     options = (params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p))
     if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
         return None

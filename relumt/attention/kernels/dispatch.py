@@ -5,6 +5,7 @@ The environment variable RELUMT_KERNELS restricts it:
     auto        (default) Triton on a GPU after a self-check, blocks on a CPU if there are many weights, and the
                 reference for what they lack
     fused       Triton without a self-check; on a CPU, in its interpreter (TRITON_INTERPRET=1): slow, for tests
+    hopper      as auto, but long calls of ReLU in half precision by the kernels of hopper/, on H100 and H200
     reference   no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
                 --inhibitor-implementation names another
 
@@ -173,7 +174,7 @@ def select_pointwise_kernel(
 
 @constant_in_compiled_code
 def _are_blocks_wanted() -> bool:
-    return kernel_choice() == "auto"
+    return kernel_choice() in ("auto", "hopper")
 
 
 def has_many_weights(q: Tensor, k: Tensor) -> bool:

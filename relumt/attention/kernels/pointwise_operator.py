@@ -1,7 +1,8 @@
 """The operators `relumt::pointwise` and `relumt::pointwise_backward`. Shapes: B batch, H heads, T queries, S keys.
 
 A module that implements them has `run_forward` and `run_backward`, with the arguments of the schemas below but the
-last one, and what allocates their results: `new_outputs` and `new_gradients`.
+last one, and what allocates their results: `new_outputs` and `new_gradients`. The last result of `run_forward`, "kept",
+is what else its `run_backward` needs; most modules have neither that nor the argument.
 """
 
 from typing import Any
@@ -28,57 +29,60 @@ def attend(
     """Compute attention by the module `kernel`, with the arguments of `pointwise_triton.attend`."""
     tensors = (q, k, v, params.factor, params.bias, key_mask, key_bounds(key_mask), seed)
     options = (params.activation, is_causal, dropout_p, need_row_stats, dtype, kernel)
-    output, weight_sum, w_log_w = library.call(_pointwise, _Pointwise, *tensors, *options)
+    output, weight_sum, w_log_w, _ = library.call(_pointwise, _Pointwise, *tensors, *options)
     return (output, weight_sum, w_log_w) if need_row_stats else (output, None, None)
 
 
-def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(*inputs: Any) -> tuple[Tensor, ...]:
     *arguments, kernel = inputs
     return _without_none(inputs[0], *kernel_module(kernel).run_forward(*arguments))
 
 
-def _fake_forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_forward(*inputs: Any) -> tuple[Tensor, ...]:
     q, _, v, *_, need_row_stats, dtype, kernel = inputs
     return _without_none(q, *kernel_module(kernel).new_outputs(q, v, need_row_stats, dtype))
 
 
-def _without_none(q: Tensor, output: Tensor, *row_stats: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the outputs, with empty tensors for row stats that are not needed: no operator returns None."""
-    weight_sum, w_log_w = (torch.empty(0, device=q.device) if x is None else x for x in row_stats)
-    return output, weight_sum, w_log_w
+def _without_none(
+    q: Tensor, output: Tensor, weight_sum: Tensor | None, w_log_w: Tensor | None, kept: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Return the outputs, with empty tensors for those that are not needed: no operator returns None."""
+    return output, *(torch.empty(0, device=q.device) if x is None else x for x in (weight_sum, w_log_w, kept))
 
 
 def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *arguments, kernel = inputs
+    kept, kernel = inputs[3], inputs[-1]
+    arguments = [*inputs[:3], *inputs[4:-1], *([kept] if len(kept) else [])]
     gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(kernel).run_backward(*arguments)
     return gradients
 
 
 def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(inputs[-1]).new_gradients(*inputs[3:6])
+    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(inputs[-1]).new_gradients(*inputs[4:7])
     return gradients
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:NUM_TENSORS])  # the mask, so that one that changes in between is refused
-    ctx.options, ctx.need_row_stats, ctx.kernel = inputs[NUM_TENSORS:NUM_SHARED], inputs[NUM_SHARED], inputs[-1]
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(output[3], *inputs[:NUM_TENSORS])  # the mask, so that one that changes in between is refused
+    ctx.options, ctx.kernel = inputs[NUM_TENSORS:NUM_SHARED], inputs[-1]
     ctx.set_materialize_grads(False)
 
 
 @forbid_double_backward
 def _differentiate(
-    ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
+    ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, _: None
 ) -> tuple[Tensor | None, ...]:
-    q, _, v, factor, *_ = saved = ctx.saved_tensors  # read once: checkpointing forbids more
+    kept, *saved = ctx.saved_tensors  # read once: checkpointing forbids more
+    q, _, v, factor, *_ = saved
     if grad_output is None:
         grad_output = v.new_zeros(*q.shape[:3], v.shape[3])
     row_grads: list[Tensor | None] = [None, None]
-    if ctx.need_row_stats:
+    if grad_weight_sum is not None or grad_w_log_w is not None:
         row_grads = [
             q.new_zeros(q.shape[:3], dtype=factor.dtype) if grad is None else grad
             for grad in (grad_weight_sum, grad_w_log_w)
         ]
-    gradients = _pointwise_backward(grad_output, *row_grads, *saved, *ctx.options, ctx.kernel)
+    gradients = _pointwise_backward(grad_output, *row_grads, kept, *saved, *ctx.options, ctx.kernel)
     return *gradients, *(None,) * (NUM_SHARED + 3 - len(gradients))
 
 
@@ -86,8 +90,8 @@ class _Pointwise(torch.autograd.Function):
     """The operator with its derivatives."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor, Tensor] = _pointwise(*inputs)
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = _pointwise(*inputs)
         _setup_context(ctx, inputs, outputs)
         return outputs
 
@@ -95,11 +99,11 @@ class _Pointwise(torch.autograd.Function):
 
 
 _pointwise = library.register(
-    f"pointwise({_INPUTS}, bool need_row_stats, ScalarType dtype, str kernel) -> (Tensor, Tensor, Tensor)",
+    f"pointwise({_INPUTS}, bool need_row_stats, ScalarType dtype, str kernel) -> (Tensor, Tensor, Tensor, Tensor)",
     _forward, _fake_forward, _setup_context, _differentiate,
 )  # fmt: skip
 _pointwise_backward = library.register(
-    "pointwise_backward(Tensor grad_output, Tensor? grad_weight_sum, Tensor? grad_w_log_w, "
+    "pointwise_backward(Tensor grad_output, Tensor? grad_weight_sum, Tensor? grad_w_log_w, Tensor kept, "
     f"{_INPUTS}, str kernel) -> (Tensor, Tensor, Tensor)",
     _backward, _fake_backward,
 )  # fmt: skip

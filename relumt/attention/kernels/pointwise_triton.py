@@ -52,6 +52,7 @@ def attend(
     dropout_p: float,
     need_row_stats: bool,
     dtype: torch.dtype,
+    kernel: str = "pointwise_triton",
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Compute attention with pointwise weights.
 
@@ -64,13 +65,14 @@ def attend(
         dropout_p: probability of dropping a weight.
         need_row_stats: whether to return the row sums.
         dtype: dtype of the output.
+        kernel: the module that computes it, this one or "hopper.launch".
 
     Returns:
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
     """
     seed = draw_seed(q.device) if dropout_p else None
     return pointwise_operator.attend(
-        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, dtype, "pointwise_triton"
+        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, dtype, kernel
     )
 
 

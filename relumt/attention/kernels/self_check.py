@@ -10,11 +10,13 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 
 from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise, self_check_sparse
+from relumt.attention.kernels.hopper import selection
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 KernelConfig = PointwiseConfig | InhibitorConfig
 """Configurations of relumt's own kernels, which `relumt doctor` checks."""
 
-MASKS = {"has_key_mask": True, "is_causal": True}
+MASKS: dict[str, Any] = {"has_key_mask": True, "is_causal": True}
 ROW_STATS = {"has_row_stats": True}
 ALL_OPTIONS = MASKS | ROW_STATS | {"has_dropout": True}
 """Options of a PointwiseConfig."""
@@ -131,7 +133,9 @@ class Verdicts:
 
     def _reject(self, config: CheckedConfig, reason: str) -> None:
         self.reasons[config] = reason
-        logger.warning("no fused %s: %s; using PyTorch operators (relumt doctor checks all kernels)", config, reason)
+        logger.warning(
+            "no fused %s: %s; using PyTorch operators or other kernels (relumt doctor checks all)", config, reason
+        )
 
 
 @functools.cache
@@ -151,10 +155,11 @@ def is_usable(device: torch.device) -> bool:
     return True
 
 
-def all_configs() -> list[KernelConfig]:
+def all_configs(device: torch.device) -> list[KernelConfig]:
     """Return the configurations that models use: all types, head sizes and kinds of calls.
 
-    They are without options, with masks alone, with row stats alone, and with all options.
+    They are without options, with masks alone, with row stats alone, and with all options; with the kernels for Hopper,
+    too, if they are wanted on `device`.
     """
     configs: list[KernelConfig] = []
     types = ((torch.bfloat16, (64, 128)), (torch.float16, (64, 128)), (torch.float32, (64,)))
@@ -171,6 +176,14 @@ def all_configs() -> list[KernelConfig]:
             configs.append(
                 PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, activation == "sigmoid", **options)
             )
+    if selection.are_wanted(device):
+        configs += [
+            replace(config, kernel="hopper.launch", has_factor_per_query=has_factor_per_query)
+            for config in configs
+            if isinstance(config, PointwiseConfig) and config.query_kind != "short"
+            if selection.can_compute(config.activation, config.has_bias, config.dtype, config.head_dim)
+            for has_factor_per_query in (False, True)
+        ]
     for half, head_dim, value_factor, has_options in itertools.product((False, True), (64, 128), (1, 2), (False, True)):
         configs.append(InhibitorConfig(half, head_dim, value_factor * head_dim, *(has_options,) * 3))
     return list(dict.fromkeys(configs))

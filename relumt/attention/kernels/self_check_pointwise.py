@@ -21,7 +21,7 @@ B, H = 2, 2
 LENGTHS = {"short": 40}
 LONG = 150
 """Length in other kinds of calls: more than a block of 128, and no multiple of any block's size."""
-DROPOUT = 0.3
+DROPOUT = 40 / 128  # `hopper` rounds it to a multiple of 1/128
 SEED = 1
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 5e-3}
 
@@ -37,6 +37,9 @@ class PointwiseConfig:
         head_dim: D.
         query_kind, key_kind: kinds of calls by the number of queries and of keys, see `pointwise_launch_configs`.
         has_bias, has_key_mask, is_causal, has_row_stats, has_dropout: which options the call uses.
+        has_factor_per_query: whether queries of a sentence have different factors; decides only if `kernel` is not
+            "pointwise_triton".
+        kernel: the module that computes it.
     """
 
     activation: Activation
@@ -50,11 +53,13 @@ class PointwiseConfig:
     is_causal: bool = False
     has_row_stats: bool = False
     has_dropout: bool = False
+    has_factor_per_query: bool = True
+    kernel: str = "pointwise_triton"
 
     @classmethod
     def from_call(
         cls, q: Tensor, k: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool, dropout_p: float,
-        need_row_stats: bool, output_dtype: torch.dtype,
+        need_row_stats: bool, output_dtype: torch.dtype, kernel: str,
     ) -> "PointwiseConfig":  # fmt: skip
         """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
         is_plain_call = is_plain(params.activation, params.bias is not None, need_row_stats)
@@ -62,6 +67,7 @@ class PointwiseConfig:
         return cls(
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
             key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
+            kernel == "pointwise_triton" or params.factor.shape[1] > 1, kernel,
         )  # fmt: skip
 
     @classmethod
@@ -86,6 +92,7 @@ class PointwiseConfig:
         words = [flag.partition("_")[2].replace("_", " ") for flag in flags if getattr(self, flag)]
         types = " to ".join(str(x).removeprefix("torch.") for x in (self.dtype, self.output_dtype))
         kinds = f"{self.query_kind} queries, {self.key_kind} keys"
+        words += [] if self.kernel == "pointwise_triton" else [f"by {self.kernel}"]
         return ", ".join([f"{self.activation} attention in {types}", f"head size {self.head_dim}", kinds, *words])
 
 
@@ -97,6 +104,7 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
     mask = AttentionMask(key_mask, config.is_causal)
     n = mask.count_visible(T, S).clamp(min=1).float().expand(B, 1, T, 1)[:, 0, :, 0]  # -> [B, T]
     factor, bias = (config.head_dim * n / 2).rsqrt(), 0.25 - n.log() if config.has_bias else None
+    factor = factor if config.has_factor_per_query else factor[:, :1]
     dense = mask.to_dense(T, S)
     visible = torch.ones(B, 1, T, S, dtype=torch.bool) if dense is None else dense.expand(B, 1, T, S)
     attend = functools.partial(_attend, config, PointwiseParams(config.activation, factor, bias), key_mask)
@@ -136,7 +144,7 @@ def _attend(
     return pointwise_triton.attend(
         q, k, v, PointwiseParams(params.activation, params.factor.to(q.device), bias),
         None if key_mask is None else key_mask.to(q.device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
-        config.has_row_stats, config.output_dtype,
+        config.has_row_stats, config.output_dtype, config.kernel,
     )  # fmt: skip
 
 

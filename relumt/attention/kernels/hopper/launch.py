@@ -1,0 +1,187 @@
+"""ReLU attention by the kernels for Hopper. Shapes: B batch, H heads, T queries, S keys, D head size.
+
+    s_ij = q_i·k_j,   w_ij = f_i ReLU(s_ij) for visible keys, else 0,   out_i = Σ_j w_ij v_j
+
+Dropout is drawn in the forward pass only, which keeps one bit per pair. Its probability is rounded to a multiple of
+1/128, and kept weights are scaled by the rounded one.
+"""
+
+import functools
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from relumt.attention.kernels.current_device import use_tensor_device
+from relumt.attention.kernels.hopper.dkdv import backward_dkdv
+from relumt.attention.kernels.hopper.dq import backward_dq
+from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
+from relumt.attention.kernels.hopper.forward import forward as forward_kernel
+from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
+from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS, HEAD_DIM
+
+THREE_WARPGROUPS = {"NWG": 3, "BN": BLOCK, "STAGES": 3, "CREGS": 160}
+TWO_WARPGROUPS = {"NWG": 2, "BN": BLOCK, "STAGES": 3, "CREGS": 240}
+"""Configurations of the forward kernel. Three warpgroups are faster, but do not have the registers for two options."""
+DQ_CONFIG = {"BN": BLOCK, "STAGES": 3, "CREGS": 240}
+DQ_STATS_CONFIG = {"STAGES": 2, "CREGS": 240}
+DKDV_CONFIG = {"BT": BLOCK, "STAGES": 2, "CREGS": 240}
+DKDV_STATS_CONFIG = {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240}
+RANGE_SCALE = {torch.bfloat16: 1.0, torch.float16: 1 / 128}
+"""`layouts.range_scale`, as the inverse of which outputs are scaled."""
+
+GluonType = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+@use_tensor_device
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None,
+    seed: Tensor | None, activation: Literal["relu"], is_causal: bool, dropout_p: float, need_row_stats: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Compute attention, with the arguments of `pointwise_triton.run_forward`; `selection.serves` must be True.
+
+    Returns:
+        The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None; one bit for
+        each pair that dropout keeps (see `layouts`), [B·H, ⌈S/128⌉, ⌈T/128⌉·64, 8, 2] int16, or None without dropout.
+    """
+    B, H, T, D = q.shape
+    S = k.shape[2]
+    q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
+    factor = factor.expand(B, T)
+    padding = prepare_padding(k, v, key_mask, key_bounds)
+    output = torch.empty(B, T, H, D, dtype=dtype, device=q.device).transpose(1, 2)  # -> [B, H, T, D]
+    weight_sum, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if need_row_stats else None for _ in range(2))
+    kept = new_bits(q, S, T) if dropout_p else None
+    level = round(dropout_p * DROPOUT_LEVELS)
+    threshold = (DROPOUT_LEVELS - level) * 0x01010101
+    threshold -= threshold >> 31 << 32  # as int32
+    scale = output_scale(dropout_p, q.dtype)
+    has_registers = is_causal + need_row_stats + (kept is not None) < 2  # for three warpgroups
+    config = THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS
+    tiles = B * H * -(-T // (64 * config["NWG"]))
+    launch(
+        forward_kernel, tiles,
+        describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
+        factor, *factor.stride(), weight_sum, w_log_w, kept, seed, threshold, scale, H, T, S, tiles,
+        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_STATS=need_row_stats,
+        DROPOUT=kept is not None,
+    )  # fmt: skip
+    return output, weight_sum, w_log_w, kept
+
+
+@use_tensor_device
+def run_backward(
+    grad_output: Tensor, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+    factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
+    activation: Literal["relu"], is_causal: bool, dropout_p: float, kept: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of q, k and v for those of the results of `run_forward`, the last of which is `kept`."""
+    B, H, T, D = q.shape
+    S = k.shape[2]
+    grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
+    q, k, v, grad_output = (with_strides_for_tma(x) for x in (q, k, v, grad_output.to(q.dtype)))
+    padding = prepare_padding(k, v, key_mask, key_bounds)
+    has_factor = factor.shape[1] == 1  # one for each sentence; others must multiply dO before it is summed over queries
+    factor = factor.expand(B, -1)
+    scale = output_scale(dropout_p, q.dtype)
+    terms = None
+    if grad_weight_sum is not None or grad_w_log_w is not None:
+        terms_scale = 1 / (scale * RANGE_SCALE[q.dtype]) if has_factor else 1 / RANGE_SCALE[q.dtype]
+        terms = row_terms(grad_weight_sum, grad_w_log_w, factor.expand(B, T), terms_scale, has_factor)
+    if not has_factor:
+        grad_output = scale_rows(grad_output, factor, scale)
+    bits = new_bits(q, T, S) if terms is None else None
+    flags = {"CAUSAL": is_causal, "PADDED": padding is not None, "HAS_FACTOR": has_factor}
+    factors = [factor, factor.stride(0), scale]
+    config = DKDV_CONFIG if terms is None else DKDV_STATS_CONFIG
+    tiles = B * H * -(-S // BLOCK)
+    launch(
+        backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config["BT"]) for x in (q, grad_output)),
+        *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors,
+        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles,
+        **config, D=D, **flags, DROPOUT=kept is not None, ROW_GRADS=terms is not None,
+    )  # fmt: skip
+    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = describe_keys(k, v, padding, BLOCK)
+    tiles = B * H * -(-T // BLOCK)
+    gradient = [*padding_tensors(padding), grad_q, *grad_q.stride()[:3], *factors]
+    if bits is not None:
+        launch(
+            backward_dq, tiles, describe(grad_output, 64), v_desc, k_desc, zeroed_v_desc, zeroed_k_desc, *gradient,
+            in_pairs(bits), H, T, S, tiles, **DQ_CONFIG, D=D, **flags,
+        )  # fmt: skip
+    else:
+        launch(
+            backward_dq_stats, tiles, describe(q, 64), describe(grad_output, 64),
+            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, kept, terms, H, T, S, tiles,
+            **DQ_STATS_CONFIG, D=D, **flags, DROPOUT=kept is not None,
+        )  # fmt: skip
+    return grad_q, grad_k, grad_v
+
+
+def output_scale(dropout_p: float, dtype: torch.dtype) -> float:
+    """Return what sums of kept weights are multiplied by besides the factor."""
+    return 1 / (1 - round(dropout_p * DROPOUT_LEVELS) / DROPOUT_LEVELS) / RANGE_SCALE[dtype]
+
+
+def three_are_faster(q: Tensor) -> bool:
+    """Return whether three warpgroups beat two: they are 5% faster per query, but can leave programs without work."""
+    B, H, T, _ = q.shape
+    programs = num_multiprocessors(q.device)
+    two, three = (-(-B * H * -(-T // (64 * n)) // programs) * n for n in (2, 3))
+    return three < two * 1.05
+
+
+def new_bits(x: Tensor, columns: int, rows: int) -> Tensor:
+    """Return room for one bit per pair of x's batch and heads: [B·H, ⌈columns/128⌉, ⌈rows/128⌉·64, 8, 2] int16."""
+    heads = x.shape[0] * x.shape[1]
+    return torch.empty(heads, -(-columns // 128), -(-rows // 128) * 64, 8, 2, dtype=torch.int16, device=x.device)
+
+
+def in_pairs(bits: Tensor) -> Tensor:
+    """View two words of bits as one of int32."""
+    return bits.view(torch.int32)[..., 0]
+
+
+def with_strides_for_tma(x: Tensor) -> Tensor:
+    """Return x, or a copy if TMA cannot read it: rows must be contiguous, and all strides multiples of 16 bytes."""
+    steps = [stride * x.element_size() for stride, size in zip(x.stride()[:3], x.shape, strict=False) if size > 1]
+    is_readable = x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(step and step % 16 == 0 for step in steps)
+    return x if is_readable else x.clone(memory_format=torch.contiguous_format)
+
+
+def describe(x: Tensor, rows: int) -> TensorDescriptor:
+    """Return a descriptor for TMA of x [B, H, n, D], which loads blocks of `rows` rows."""
+    strides = [stride if size > 1 else HEAD_DIM for stride, size in zip(x.stride()[:3], x.shape, strict=False)]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1, 1, rows, x.shape[3]], block_layout(rows, x.dtype))
+
+
+@functools.cache
+def block_layout(rows: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """Return the layout of a block in shared memory."""
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, HEAD_DIM], GluonType[dtype])
+
+
+def describe_keys(k: Tensor, v: Tensor, padding: Padding | None, rows: int) -> list[TensorDescriptor | None]:
+    """Return descriptors of k, v, and their copies without hidden keys, None if no key is hidden."""
+    copies = [None, None] if padding is None else [describe(x, rows) for x in padding[2:]]
+    return [describe(k, rows), describe(v, rows), *copies]
+
+
+def padding_tensors(padding: Padding | None) -> list[Tensor | None]:
+    """Return the bounds of real keys and which blocks have hidden ones."""
+    return [None, None] if padding is None else [padding.key_bounds, padding.mixed]
+
+
+@functools.cache
+def num_multiprocessors(device: torch.device) -> int:
+    """Return how many programs run at once, each on a multiprocessor of its own."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
+
+
+def launch(kernel: Any, tiles: int, *arguments: Any, **constants: Any) -> None:
+    """Launch a persistent kernel."""
+    device = arguments[0].base.device
+    kernel[(min(num_multiprocessors(device), tiles),)](*arguments, num_warps=4, **constants)

@@ -1,0 +1,106 @@
+"""Shared memory, barriers and the loading warp of the kernels that hold queries: `forward` and `dq`.
+
+              q_full                   k_full, v_full
+    producer ───────> warpgroups  ... producer ───────> warpgroups
+             <───────                          <───────
+              q_empty                  k_empty, v_empty
+
+Each warpgroup has one buffer of 64 queries. Blocks of keys and of values go through rings of STAGES buffers, which all
+warpgroups read. A "full" barrier completes when TMA has written its bytes, an "empty" one when every warpgroup that
+reads the buffer has arrived. Both sides count blocks and tiles from 0: block `count` uses buffer count % STAGES, and
+its phase is count // STAGES % 2.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+from relumt.attention.kernels.hopper.tiles import key_blocks, load_bounds, locate
+
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # the name until Triton 3.7
+
+
+@gluon.jit
+def allocate_ring(desc, num: gl.constexpr, rows: gl.constexpr, D: gl.constexpr):
+    """Allocate buffers [rows, D] for TMA."""
+    return gl.allocate_shared_memory(desc.dtype, [num, 1, 1, rows, D], desc.layout)
+
+
+@gluon.jit
+def allocate_barriers(num: gl.constexpr, arrivals: gl.constexpr):
+    """Allocate barriers that complete after so many arrivals."""
+    barriers = gl.allocate_shared_memory(gl.int64, [num, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(num):
+        mbarrier.init(barriers.index(i), count=arrivals)
+    return barriers
+
+
+@gluon.jit
+def allocate(q_desc, k_desc, v_desc, NWG: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr):
+    """Allocate one buffer of queries per warpgroup, a ring of buffers of keys and of values, and their barriers."""
+    q_bufs = allocate_ring(q_desc, NWG, 64, D)
+    k_bufs = allocate_ring(k_desc, STAGES, BN, D)
+    v_bufs = allocate_ring(v_desc, STAGES, BN, D)
+    q_full = allocate_barriers(NWG, 1)
+    q_empty = allocate_barriers(NWG, 1)
+    k_full = allocate_barriers(STAGES, 1)
+    k_empty = allocate_barriers(STAGES, NWG)
+    v_full = allocate_barriers(STAGES, 1)
+    v_empty = allocate_barriers(STAGES, NWG)
+    fence_async_shared()
+    return q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty
+
+
+@gluon.jit
+def load_either(is_mixed, zeroed_desc, desc, at, full, buffer, PADDED: gl.constexpr):
+    """Load a block of keys, from the copy in which hidden ones are 0 if it has hidden ones."""
+    if PADDED:
+        if is_mixed != 0:
+            tma_load(zeroed_desc, at, full, buffer)
+        else:
+            tma_load(desc, at, full, buffer)
+    else:
+        tma_load(desc, at, full, buffer)
+
+
+@gluon.jit
+def producer(
+    NWG: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
+    PADDED: gl.constexpr, descriptors, buffers, padding, sizes,
+):  # fmt: skip
+    """Load tiles of q [64, D] per warpgroup, and blocks of k and v [BN, D] in turns; TMA pads with zeros."""
+    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
+    q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    KeyBounds, Mixed = padding
+    H, T, S, num_tiles = sizes
+    BM: gl.constexpr = 64 * NWG
+    tiles_per_head = gl.cdiv(T, BM)
+    count = 0
+    turn = 0
+    for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
+        bh, position = locate(tile, tiles_per_head, CAUSAL)
+        b = bh // H
+        h = bh % H
+        first = position * BM
+        first_real, after_real = load_bounds(KeyBounds, b, S, PADDED)
+        start, stop = key_blocks(first_real, after_real, first + BM - 1, T, S, CAUSAL)
+        for w in gl.static_range(NWG):
+            mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
+            mbarrier.expect(q_full.index(w), 64 * D * 2)
+            tma_load(q_desc, [b, h, first + 64 * w, 0], q_full.index(w), q_bufs.index(w))
+        for j in range(start, stop):
+            i = count % STAGES
+            phase = (count // STAGES & 1) ^ 1
+            is_mixed = 0
+            if PADDED:
+                is_mixed = gl.load(Mixed + b * gl.cdiv(S, BN) + j)
+            mbarrier.wait(k_empty.index(i), phase)
+            mbarrier.expect(k_full.index(i), BN * D * 2)
+            load_either(is_mixed, zeroed_k_desc, k_desc, [b, h, j * BN, 0], k_full.index(i), k_bufs.index(i), PADDED)
+            mbarrier.wait(v_empty.index(i), phase)
+            mbarrier.expect(v_full.index(i), BN * D * 2)
+            load_either(is_mixed, zeroed_v_desc, v_desc, [b, h, j * BN, 0], v_full.index(i), v_bufs.index(i), PADDED)
+            count += 1
+        turn += 1  # noqa: SIM113 (Gluon has no enumerate)

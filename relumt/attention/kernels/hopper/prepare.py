@@ -1,0 +1,151 @@
+"""What is computed before the kernels for Hopper: copies of keys without hidden ones, and terms of gradients.
+
+TMA loads whole blocks and cannot leave out padding. So blocks that have hidden keys are loaded from a copy, in which
+these keys and their values are 0: their scores are 0, and so are their weights and gradients. Other blocks are loaded
+from the tensors themselves, or skipped if all their keys are hidden.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from relumt.attention.kernels.key_bounds import key_bytes
+
+BLOCK = 128
+
+
+class Padding(NamedTuple):
+    """Where hidden keys are.
+
+    Attributes:
+        key_bounds: [B, 2] int32, each sentence's first real key and the index after its last.
+        mixed: [B, ceil(S / 128)] int32, 1 for blocks that have hidden keys.
+        zeroed_k, zeroed_v: [B, H, S, D], written only in those blocks; hidden keys and their values are 0 there.
+    """
+
+    key_bounds: Tensor
+    mixed: Tensor
+    zeroed_k: Tensor
+    zeroed_v: Tensor
+
+
+def prepare_padding(k: Tensor, v: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None) -> Padding | None:
+    """Return where hidden keys are, and copies without them; None without a mask.
+
+    Args:
+        k, v: [B, H, S, D].
+        key_mask: [B, S] bool, False for hidden keys.
+        key_bounds: of `key_bounds.key_bounds`.
+    """
+    if key_mask is None or key_bounds is None:
+        return None
+    B, H, S, D = k.shape
+    blocks = triton.cdiv(S, BLOCK)
+    mixed = torch.empty(B, blocks, dtype=torch.int32, device=k.device)
+    zeroed_k, zeroed_v = (torch.empty(B, H, S, D, dtype=x.dtype, device=x.device) for x in (k, v))
+    copy_visible_keys[(B * H * blocks,)](
+        k, *k.stride()[:3], v, *v.stride()[:3], key_bytes(key_mask), mixed, zeroed_k, zeroed_v, H, S, D=D, BLOCK=BLOCK
+    )
+    return Padding(key_bounds, mixed, zeroed_k, zeroed_v)
+
+
+@triton.jit(do_not_specialize=["H", "S"])
+def copy_visible_keys(
+    K, k_b, k_h, k_s, V, v_b, v_h, v_s, KeyMask, Mixed, ZeroedK, ZeroedV, H, S, D: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Copy a block of keys and values, if it has hidden ones, with 0 for these; store whether it has."""
+    blocks = tl.cdiv(S, BLOCK)
+    bh = tl.program_id(0) // blocks
+    b, h = bh // H, bh % H
+    block = tl.program_id(0) % blocks
+    keys = block * BLOCK + tl.arange(0, BLOCK)
+    visible = tl.load(KeyMask + b.to(tl.int64) * S + keys, keys < S, 1) != 0
+    is_mixed = tl.min(visible.to(tl.int32), 0) == 0
+    tl.store(Mixed + b * blocks + block, is_mixed.to(tl.int32))  # all heads store the same
+    if is_mixed:
+        dims = tl.arange(0, D)
+        mask = (visible & (keys < S))[:, None]
+        zeroed = (bh.to(tl.int64) * S + keys[:, None]) * D + dims[None]
+        at = b.to(tl.int64) * k_b + h.to(tl.int64) * k_h + keys[:, None].to(tl.int64) * k_s + dims[None]
+        tl.store(ZeroedK + zeroed, tl.load(K + at, mask, 0.0), (keys < S)[:, None])
+        at = b.to(tl.int64) * v_b + h.to(tl.int64) * v_h + keys[:, None].to(tl.int64) * v_s + dims[None]
+        tl.store(ZeroedV + zeroed, tl.load(V + at, mask, 0.0), (keys < S)[:, None])
+
+
+def scale_rows(x: Tensor, factor: Tensor, scale: float) -> Tensor:
+    """Return x times factors and `scale`, with the type of x, as [B, T, H, D] in memory.
+
+    Args:
+        x: [B, H, T, D].
+        factor: [B, T] float32.
+        scale: a number.
+    """
+    B, H, T, D = x.shape
+    scaled = torch.empty(B, T, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
+    multiply_rows[(triton.cdiv(B * T * H, BLOCK),)](
+        x, *x.stride()[:3], factor, *factor.stride(), scale, scaled, B * T * H, H, T, D=D, BLOCK=BLOCK
+    )
+    return scaled
+
+
+@triton.jit(do_not_specialize=["f_b", "f_t", "num_rows", "H", "T"])
+def multiply_rows(
+    X, x_b, x_h, x_t, Factor, f_b, f_t, scale, Scaled, num_rows, H, T, D: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Scale rows of [B, T, H, D]."""
+    rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    h, b, t = rows % H, rows // H // T, rows // H % T
+    dims = tl.arange(0, D)
+    mask = rows < num_rows
+    f = tl.load(Factor + b * f_b + t * f_t, mask, 0.0) * scale
+    x = tl.load(X + (b * x_b + h * x_h + t * x_t)[:, None] + dims[None], mask[:, None], 0.0)
+    tl.store(Scaled + rows[:, None] * D + dims[None], (x * f[:, None]).to(Scaled.dtype.element_ty), mask[:, None])
+
+
+def row_terms(
+    grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, factor: Tensor, scale: float, has_factor: bool
+) -> Tensor:
+    """Return what row sums add to the gradients of scores: a_i + b_i log2 s_ij, [B·H·⌈T/128⌉, 2, 128] float32.
+
+    d(g_i Σ_j w_ij + h_i Σ_j w_ij ln w_ij)/ds_ij = f_i (g_i + h_i (1 + ln f_i) + h_i ln 2 log2 s_ij)
+
+    Args:
+        grad_weight_sum, grad_w_log_w: g and h, [B, H, T]; one can be None.
+        factor: f, [B, T].
+        scale: what the terms are multiplied by.
+        has_factor: whether the kernels multiply the result by f.
+    """
+    given = grad_weight_sum if grad_w_log_w is None else grad_w_log_w
+    assert given is not None
+    g, h = (torch.zeros_like(given) if x is None else x.float().contiguous() for x in (grad_weight_sum, grad_w_log_w))
+    B, H, T = g.shape
+    blocks = B * H * triton.cdiv(T, BLOCK)
+    terms = torch.empty(blocks, 2, BLOCK, dtype=torch.float32, device=g.device)
+    compute_row_terms[(blocks,)](g, h, factor, *factor.stride(), scale, terms, H, T, HAS_FACTOR=has_factor, BLOCK=BLOCK)
+    return terms
+
+
+@triton.jit(do_not_specialize=["f_b", "f_t", "H", "T"])
+def compute_row_terms(
+    WeightSumGrad, WLogWGrad, Factor, f_b, f_t, scale, Terms, H, T, HAS_FACTOR: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Compute the terms of a block of queries."""
+    blocks = tl.cdiv(T, BLOCK)
+    bh = tl.program_id(0) // blocks
+    queries = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    at = bh.to(tl.int64) * T + queries
+    g = tl.load(WeightSumGrad + at, queries < T, 0.0) * scale
+    h = tl.load(WLogWGrad + at, queries < T, 0.0) * scale
+    f = tl.load(Factor + bh // H * f_b + queries * f_t, queries < T, 1.0)
+    a = g + h * (1 + tl.log(f))
+    b = h * 0.6931471805599453
+    if not HAS_FACTOR:
+        a, b = a * f, b * f
+    target = Terms + tl.program_id(0).to(tl.int64) * 2 * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target, a)
+    tl.store(target + BLOCK, b)

@@ -1,0 +1,50 @@
+"""Which calls the kernels for Hopper serve. Shapes: B batch, H heads, T queries, S keys, D head size."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.process import kernel_choice
+
+HEAD_DIM = 64
+DROPOUT_LEVELS = 128
+"""Dropout's probability is rounded to a multiple of 1/128."""
+MIN_LENGTH = 512
+"""Minimum number of queries and of keys. For 256 of each, `pointwise_triton` is faster (docs/results/hopper.md)."""
+
+
+def serves(q: Tensor, k: Tensor, params: PointwiseParams, dropout_p: float) -> bool:
+    """Return whether the kernels for Hopper are wanted for a call, and serve it.
+
+    Args:
+        q: [B, H, T, D].
+        k: [B, H, S, D].
+        params: how products q·k become weights.
+        dropout_p: probability of dropping a weight.
+    """
+    return (
+        are_wanted(q.device)
+        and can_compute(params.activation, params.bias is not None, q.dtype, q.shape[3])
+        and min(q.shape[2], k.shape[2]) >= MIN_LENGTH
+        and (dropout_p == 0 or 0 < round(dropout_p * DROPOUT_LEVELS) < DROPOUT_LEVELS)
+    )
+
+
+def are_wanted(device: torch.device) -> bool:
+    """Return whether RELUMT_KERNELS asks for these kernels and a device can run them."""
+    return kernel_choice() == "hopper" and is_hopper(device)
+
+
+def can_compute(activation: Activation, has_bias: bool, dtype: torch.dtype, head_dim: int) -> bool:
+    """Return whether there are kernels for these calls."""
+    is_half = dtype in (torch.bfloat16, torch.float16)
+    return activation == "relu" and not has_bias and is_half and head_dim == HEAD_DIM
+
+
+@functools.cache
+def is_hopper(device: torch.device) -> bool:
+    """Return whether a device is a GPU of compute capability 9.0."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and torch.cuda.get_device_capability(device) == (9, 0)

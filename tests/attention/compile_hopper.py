@@ -1,0 +1,97 @@
+"""Compile the kernels for Hopper without a GPU, and print a JSON line about the machine code of each."""
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from relumt.attention.kernels import key_bounds
+from relumt.attention.kernels.hopper import launch
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+PRODUCTS = {"forward": 12, "backward_dq": 12, "backward_dq_stats": 16, "backward_dkdv": 24, "backward_dkdv 64": 16}
+"""wgmma instructions of a loop over blocks; programs that are compiled around it have others."""
+OPTIONS = ["", "padded", "causal", "dropout", "row_stats", "causal dropout", "causal row_stats dropout"]
+
+
+def disassemble(binary: bytes) -> str:
+    """Return the instructions."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [TOOLS / "nvdisasm", "-c", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def loops(text: str) -> list[list[str]]:
+    """Return the instructions of the innermost loops with products."""
+    instructions, labels, spans = [], {}, []
+    for line in text.splitlines():
+        if match := re.match(r"\s*(\.L\w+):", line):
+            labels[match[1]] = len(instructions)
+        elif match := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?);", line):
+            instructions.append(match[1])
+    for end, instruction in enumerate(instructions):
+        target = re.search(r"BRA\b.*`\((\.L\w+)\)", instruction)
+        if target and labels.get(target[1], end) < end:
+            spans.append((labels[target[1]], end + 1))
+    spans = [span for span in spans if any("HGMMA" in x for x in instructions[slice(*span)])]
+    inner = [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
+    return [instructions[slice(*span)] for span in inner]
+
+
+def report(kernel, compiled, options, constants) -> None:
+    """Print what the tests check; of several loops, the shortest is the one over blocks."""
+    name = f"{kernel.__name__}{' 64' * (constants.get('BT') == 64)}"
+    found = [x for x in loops(disassemble(compiled.asm["cubin"])) if sum("HGMMA" in i for i in x) == PRODUCTS[name]]
+    result = {
+        "kernel": name,
+        "options": options,
+        "loops": len(found),
+        "instructions": min(len(loop) for loop in found),
+        "spills": sum("LDL" in x or "STL" in x for loop in found for x in loop),
+        "serialized": any(all("gsb0" in x for x in loop if "HGMMA" in x) for loop in found),
+        "shared": compiled.metadata.shared,
+    }
+    print(json.dumps(result), flush=True)
+
+
+def compile_call(dtype: torch.dtype, options: str) -> None:
+    """Compile the kernels of both passes."""
+    q, k, v, grad = (torch.empty(16, 2048, 8, 64, dtype=dtype, device="meta").transpose(1, 2) for _ in range(4))
+    factor = torch.empty(16, 2048 if "causal" in options else 1, device="meta")
+    key_mask = torch.empty(16, 2048, dtype=torch.bool, device="meta") if "padded" in options else None
+    dropout_p = 0.1 if "dropout" in options else 0.0
+    seed = torch.empty(1, dtype=torch.int64, device="meta") if dropout_p else None
+    row_grad = torch.empty(16, 8, 2048, device="meta") if "row_stats" in options else None
+    bounds = key_bounds.key_bounds(key_mask)
+    call = (q, k, v, factor, None, key_mask, bounds, seed, "relu", "causal" in options, dropout_p)
+    kept = launch.run_forward(*call, row_grad is not None, dtype)[3]
+    launch.run_backward(grad, row_grad, row_grad, *call, kept)
+
+
+def main() -> None:
+    """Compile all of them."""
+    driver = mock.Mock(get_current_target=lambda: GPUTarget("cuda", 90, 32))
+    triton.runtime.driver.set_active(driver)
+    run = triton.JITFunction.run
+    for dtype in (torch.bfloat16, torch.float16):
+        for options in OPTIONS:
+
+            def compile_only(kernel, *arguments, warmup, dtype=dtype, options=options, **constants):
+                compiled = run(kernel, *arguments, warmup=True, **constants)
+                if "hopper" in kernel.__module__ and "CREGS" in constants:
+                    report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), constants)
+
+            with mock.patch.object(triton.JITFunction, "run", compile_only):
+                compile_call(dtype, options)
+
+
+if __name__ == "__main__":
+    main()

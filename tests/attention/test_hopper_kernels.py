@@ -1,0 +1,263 @@
+"""The kernels for Hopper without a GPU: tiles, bits, and whole calls in `gluon_emulator`, against float64."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon")
+from relumt.attention.kernels import checked_calls, key_bounds
+from relumt.attention.kernels.hopper import launch, selection
+from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.self_check import all_configs, verdicts
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from tests.attention import gluon_emulator
+from tests.attention.gluon_values import Pointer, Value, integer
+
+H, D = 2, 64
+POSITIONS = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
+"""Bits of columns 8k + c of a word, for each k."""
+TOLERANCE = {torch.bfloat16: 5e-3, torch.float16: 6e-4}
+tiles = gluon_emulator.import_emulated("relumt.attention.kernels.hopper.tiles")
+layouts = gluon_emulator.import_emulated("relumt.attention.kernels.hopper.layouts")
+gl = gluon_emulator.LANGUAGE
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch):
+    """Launch kernels in the emulator, with three programs for all tiles, and fill new tensors with NaN."""
+
+    def emulate(kernel, num_tiles, *arguments, **constants):
+        gluon_emulator.emulate(kernel, min(3, num_tiles), arguments, constants, seed=num_tiles)
+
+    monkeypatch.setattr(launch, "num_multiprocessors", lambda device: 3)
+    monkeypatch.setattr(launch, "launch", emulate)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_each_tile_is_visited_once_in_an_order_that_gives_programs_equal_work(is_causal):
+    """132 programs take 128 heads in turns; with a causal mask, a tile at position p takes p + 1 units of time."""
+    for tiles_per_head in (1, 3, 6, 8, 11, 16, 22, 32):
+        order = [tiles.locate(tile, tiles_per_head, is_causal) for tile in range(128 * tiles_per_head)]
+        assert sorted(order) == [(bh, position) for bh in range(128) for position in range(tiles_per_head)]
+        work = [sum(position + 1 for _, position in order[program::132]) for program in range(132)]
+        if is_causal and tiles_per_head > 3:
+            assert max(work) < 1.25 * sum(work) / 132
+
+
+def visible_pairs(first_real, after_real, T, S, is_causal):
+    keys = torch.arange(S)
+    visible = ((keys >= first_real) & (keys < after_real)).expand(T, S)
+    return visible.tril(S - T) if is_causal else visible
+
+
+LENGTHS = (1, 127, 128, 129, 300, 513)
+BOUNDS = [(0, 1.0), (0, 0.0), (0.3, 0.4), (0.5, 1.0), (0.99, 1.0)]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("tile", [128, 192])
+def test_every_visible_pair_is_in_a_tile_that_is_visited_and_no_other_tile_is(is_causal, tile):
+    """A tile of queries visits one block even if it sees no key, so that the pipeline always has one."""
+    for T, S, (start, stop) in itertools.product(LENGTHS, LENGTHS, BOUNDS):
+        bounds = int(start * S), int(stop * S)
+        visible = visible_pairs(*bounds, T, S, is_causal)
+        for first in range(0, T, tile):
+            start, stop = tiles.key_blocks(*bounds, first + tile - 1, T, S, is_causal)
+            seen = [bool(x.any()) for x in visible[first : first + tile].split(128, dim=1)]
+            forced = bounds[0] // 128
+            expected = {j for j, is_seen in enumerate(seen) if is_seen} | {forced}
+            assert set(range(start, stop)) == set(range(min(expected), max(expected) + 1))
+            assert stop <= -(-S // 128) or stop == start + 1
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients_of_keys_visit_the_same_tiles_as_those_of_queries(is_causal):
+    """`dq` reads the bits of the tiles that it visits, which `dkdv` must have written."""
+    for T, S, (start, stop) in itertools.product(LENGTHS, LENGTHS, BOUNDS):
+        bounds = int(start * S), int(stop * S)
+        by_queries = {
+            (i, j)
+            for i in range(-(-T // 128))
+            for j in range(*tiles.key_blocks(*bounds, 128 * i + 127, T, S, is_causal))
+        }
+        by_keys = {(i, j) for j in range(-(-S // 128)) for i in range(*tiles.query_blocks(*bounds, j, T, S, is_causal))}
+        assert by_queries == by_keys
+
+
+def masks_of(pairs):
+    """Return 0xFFFF for True, two columns in an int32: [64, N] bool -> [64, N/2]."""
+    return Value(pairs.short().neg().view(torch.int32))
+
+
+def numpy_bits(pairs):
+    """Return the words of a block [rows, 128] of pairs: [rows/2, 8, 2] uint16."""
+    bits = np.asarray(pairs).reshape(len(pairs) // 2, 2, 16, 8)  # [row // 2, row % 2, k, c]
+    return (bits.astype(np.uint32) << POSITIONS[:, None]).sum(2).transpose(0, 2, 1).astype(np.uint16)
+
+
+def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns():
+    """A tile of 64 rows, the second one of a block of 128, in the third of four blocks."""
+    pairs = torch.rand(64, 128) > 0.3
+    words = torch.zeros(4, 64, 8, 2, dtype=torch.int16)
+    layouts.store_bits(Pointer.of(words), masks_of(pairs), integer(2), 64, 128, 128)
+    assert np.array_equal(words[2, 32:].numpy().view(np.uint16), numpy_bits(pairs))
+    assert words.count_nonzero() == words[2, 32:].count_nonzero()
+
+    ones = Value(torch.full((64, 64), -1, dtype=torch.int32))
+    by_rows = layouts.load_row_words(Pointer.of(words), integer(2), 64, 128, ones)
+    assert torch.equal(layouts.keep_columns(ones, by_rows).x, masks_of(pairs).x)
+
+    pointer = Pointer.of(launch.in_pairs(words))
+    for first in (0, 64):  # columns of the bits are rows now
+        ones = Value(torch.full((64, 32), -1, dtype=torch.int32))
+        by_columns = layouts.load_words(pointer, integer(2), 64, 128, ones)
+        expected = masks_of(pairs[:, first : first + 64].T.contiguous())
+        assert torch.equal(layouts.keep(ones, by_columns, first).x, expected.x)
+
+
+def make_call(dtype, options, B, T, S, seed):
+    """Return the arguments of both directions, and the gradients of what it returns."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v, grad = (torch.randn(B, n, H, D, generator=generator).to(dtype).transpose(1, 2) for n in (T, S, S, T))
+    factor = (D * S / 2) ** -0.5 * (1 + torch.rand(B, T if "per_query" in options else 1, generator=generator))
+    key_mask = None
+    if "padded" in options:
+        key_mask = torch.rand(B, S, generator=generator) > 0.1
+        key_mask[0, : S // 2], key_mask[-1, S // 3 :] = False, False
+        for x in (k, v):
+            x.masked_fill_(~key_mask[:, None, :, None], float("nan"))
+    dropout_p = 0.3 if "dropout" in options else 0.0
+    seed_tensor = torch.randint(2**62, (), generator=generator) if dropout_p else None
+    row_grads = [torch.randn(B, H, T, generator=generator) for _ in range(2)]
+    bounds = key_bounds.key_bounds(key_mask)
+    call = (q, k, v, factor, None, key_mask, bounds, seed_tensor, "relu", "causal" in options, dropout_p)
+    return call, grad, row_grads if "row_grads" in options else [None, None]
+
+
+def unpack(kept, T, S):
+    """Return which pairs are kept, [B·H, T, S] of 0 and 1."""
+    words = kept.numpy().view(np.uint16)  # [B·H, S/128, T/2, 8, 2]
+    bits = words[..., None] >> POSITIONS & 1
+    heads, blocks, half = words.shape[:3]
+    pairs = bits.transpose(0, 2, 4, 1, 5, 3).reshape(heads, 2 * half, 128 * blocks)
+    return torch.from_numpy(pairs[:, :T, :S].copy()).double()
+
+
+def reference(call, grad, row_grads, kept):
+    """Return what the kernels compute, in float64."""
+    q, k, v, factor, _, key_mask, *_, is_causal, dropout_p = call
+    T, S = q.shape[2], k.shape[2]
+    visible = torch.ones(T, S, dtype=torch.bool).tril(S - T if is_causal else S)[None, None]
+    if key_mask is not None:
+        visible = visible & key_mask[:, None, None]
+        k, v = (x.masked_fill(~key_mask[:, None, :, None], 0) for x in (k, v))
+    inputs = [x.double().requires_grad_() for x in (q, k, v)]
+    scores = inputs[0] @ inputs[1].mT * factor.double()[:, None, :, None]
+    weights = scores.relu() * visible
+    level = round(dropout_p * 128) / 128
+    dropped = weights if kept is None else weights * kept.view_as(weights) / (1 - level)
+    outputs = [dropped @ inputs[2], weights.sum(-1), torch.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)]
+    used = [(x, g.double()) for x, g in zip(outputs, (grad, *row_grads), strict=True) if g is not None]
+    return [*outputs, *torch.autograd.grad([x for x, _ in used], inputs, [g for _, g in used])]
+
+
+CASES = [
+    (torch.bfloat16, ""),
+    (torch.bfloat16, "padded"),
+    (torch.bfloat16, "causal per_query"),
+    (torch.bfloat16, "dropout"),
+    (torch.bfloat16, "row_stats row_grads"),
+    (torch.bfloat16, "row_stats row_grads dropout"),
+    (torch.float16, "padded causal per_query dropout row_stats"),
+    (torch.float16, "padded causal per_query dropout row_stats row_grads"),
+    (torch.bfloat16, "padded causal dropout row_stats row_grads"),
+]
+
+
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize(("T", "S"), [(129, 129), (300, 140), (150, 400), (1, 256)])
+@pytest.mark.parametrize(("dtype", "options"), CASES)
+def test_kernels_agree_with_float64(dtype, options, T, S):
+    """Hidden keys and new memory are NaN, so nothing hidden or unwritten reaches a result."""
+    call, grad, row_grads = make_call(dtype, options.split(), 2, T, S, seed=T + S)
+    *outputs, bits = launch.run_forward(*call, "row_stats" in options, dtype)
+    grads = launch.run_backward(grad, *row_grads, *call, bits)
+    kept = None if bits is None else unpack(bits, T, S)
+    expected = reference(call, grad, row_grads, kept)
+    for actual, exact in zip((*outputs, *grads), expected, strict=True):
+        if actual is not None:
+            assert (actual.double() - exact).norm() <= TOLERANCE[dtype] * exact.norm()
+
+
+def test_dropout_keeps_the_rounded_share_and_depends_on_the_seed_alone():
+    call, *_ = make_call(torch.bfloat16, ["dropout"], 1, 200, 300, seed=1)
+    kept = [unpack(launch.run_forward(*call, False, torch.bfloat16)[3], 200, 300) for _ in range(2)]
+    call[7].add_(1 << 40)  # in place, as a CUDA graph would see it; only the upper half changes
+    kept.append(unpack(launch.run_forward(*call, False, torch.bfloat16)[3], 200, 300))
+    assert torch.equal(kept[0], kept[1])
+    share = 1 - 38 / 128  # 0.3 in multiples of 1/128
+    for x in kept[1:]:
+        assert x.mean().item() == pytest.approx(share, abs=0.01)
+    both = (kept[1] * kept[2]).mean().item()
+    assert both == pytest.approx(share**2, abs=0.01), "decisions of two seeds are not independent"
+    for step in (1, 8, 16):  # neither are neighbors in a row, nor decisions of one call
+        assert (kept[1][..., step:] * kept[1][..., :-step]).mean().item() == pytest.approx(share**2, abs=0.015)
+
+
+def test_float16_weights_beyond_its_range_are_scaled_before_they_are_rounded():
+    """s = 64·64² > 65504, and w = s·f is not."""
+    q, k, v = (torch.full((1, H, n, D), x, dtype=torch.float16) for n, x in ((130, 64), (140, 64), (140, 1)))
+    factor = torch.full((1, 1), 2.0**-12)
+    output = launch.run_forward(q, k, v, factor, None, None, None, None, "relu", False, 0.0, False, torch.float32)[0]
+    assert torch.equal(output, torch.full_like(output, 64 * 140))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_are_made_of_what_tma_cannot_read(seed):
+    """The last dimension must be contiguous, strides multiples of 16 bytes, and sizes of 1 may have any stride."""
+    generator = random.Random(seed)
+    shape = [generator.choice([1, 2, 3]) for _ in range(3)]
+    x = torch.randn(*shape, D).to(torch.bfloat16)
+    views = [
+        (x, True), (x.transpose(1, 2), True), (x.expand(4, *shape[1:], D)[:4] if shape[0] == 1 else x, shape[0] != 1),
+        (torch.randn(*shape[:2], D, shape[2]).to(torch.bfloat16).transpose(2, 3), D * shape[2] == D),
+        (torch.randn(*shape, D + 1).to(torch.bfloat16)[..., :D], shape == [1, 1, 1]),
+    ]  # fmt: skip
+    for view, is_readable in views:
+        usable = launch.with_strides_for_tma(view)
+        assert torch.equal(usable, view) and (usable is view) == is_readable
+        descriptor = launch.describe(usable, 64)
+        assert descriptor.shape == list(view.shape)
+        assert torch.equal(torch.as_strided(usable, descriptor.shape, descriptor.strides), view)
+
+
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize(("options", "length"), [("", 512), ("row_stats dropout padded causal", 520), ("", 511)])
+def test_calls_are_dispatched_and_check_themselves(options, length, monkeypatch, caplog):
+    """Calls whose lengths are at least 512 go through the self-check, the operators and their derivatives."""
+    monkeypatch.setenv("RELUMT_KERNELS", "hopper")
+    monkeypatch.setattr(selection, "is_hopper", lambda device: True)
+    launched = []
+    emulate = launch.launch
+    monkeypatch.setattr(launch, "launch", lambda kernel, *x, **y: launched.append(kernel) or emulate(kernel, *x, **y))
+    verdicts.cache_clear()
+    q, k, v = (torch.randn(1, H, length, D).to(torch.bfloat16).requires_grad_() for _ in range(3))
+    key_mask = torch.arange(length)[None] < length - 100 if "padded" in options else None
+    params = PointwiseParams("relu", torch.full((1, 1), 0.01))
+    call = (q, k, v, params, key_mask, "causal" in options, 0.1 if "dropout" in options else 0.0)
+    outputs = checked_calls.attend_pointwise(*call, "row_stats" in options, torch.float32)
+    sum(x.sum() for x in outputs if x is not None).backward()
+    names = [kernel.__name__ for kernel in launched]
+    expected = ["forward", "backward_dkdv", "backward_dq_stats" if "row_stats" in options else "backward_dq"]
+    assert names[-3:] == (expected if length >= selection.MIN_LENGTH else [])
+    assert not caplog.records and all(x.grad.isfinite().all() for x in (q, k, v))
+    config = PointwiseConfig.from_call(*call[:2], *call[3:], "row_stats" in options, torch.float32, "hopper.launch")
+    assert length < selection.MIN_LENGTH or verdicts(q.device).reasons == {config: ""}
+    assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * 2 * 4  # those of doctor
+    verdicts.cache_clear()
