@@ -22,7 +22,7 @@ TOPICS = {
     ),
     "What attention does": "sparsity_and_heads alignment attention_maps",
     "Documents": "document_translation pronouns",
-    "Speed and memory": "training_speed decoding_speed attention_speed gpu gpu_training inhibitor_tables",
+    "Speed and memory": "training_speed decoding_speed attention_speed gpu gpu_training hopper inhibitor_tables",
     "Correctness, data and demo": "parity scale_factor iwslt14_test_set demo",
 }
 USUAL_MACHINE = "AMD EPYC, one thread per run"

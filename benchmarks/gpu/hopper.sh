@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Item C, 3 minutes: kernels for Hopper GPUs that have never run. benchmarks/gpu/hopper.sh BUNDLE OUT [--tiny]
+# Item C, 3 minutes: kernels for Hopper GPUs. benchmarks/gpu/hopper.sh BUNDLE OUT [--tiny]
 source "$(dirname "${BASH_SOURCE[0]}")/item.sh"
-# OUT/hopper.json has all results. Each kernel runs in a process of its own with a time limit, because a wrong barrier hangs.
+# OUT/hopper.json has all results. A job has a time limit, because a wrong barrier hangs.
 start "Kernels for Hopper GPUs" 180 "$@"
 options=(--budget 165 ${tiny:+--tiny})
 if [[ -d $bundle/hopper_cache ]]; then

@@ -4,42 +4,41 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jobs import DROPOUT, TIMED_SHAPES, Job
-from launches import make_tensors
+from jobs import DROPOUT, HEAD_DIM, HEADS, TIMED_BATCH, Job
+from kernel_jobs import time_passes
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from triton.testing import do_bench
 
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention": SDPBackend.FLASH_ATTENTION}
+CONFIGS = [
+    ("cuDNN", "plain", {}, (512, 1024, 2048, 4096)),
+    ("cuDNN", "causal", {"is_causal": True}, (1024, 2048)),
+    ("cuDNN", "dropout", {"dropout_p": DROPOUT}, (512, 1024, 2048)),
+    ("FlashAttention", "plain", {}, (512, 1024, 2048)),
+    ("FlashAttention", "dropout", {"dropout_p": DROPOUT}, (512, 1024, 2048)),
+]
+"""Backend, name of the options, options, and lengths."""
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
     """Yield times in ms, and "failed" where a backend refuses the work."""
     yield {"device": torch.cuda.get_device_name()}
-    for dropout in (0.0, DROPOUT):
-        config = f"{job.config}, dropout {dropout}" if dropout else job.config
-        for name, backend in BACKENDS.items():
-            for shape in TIMED_SHAPES:
-                x = make_tensors(*shape, "cuda")
-                inputs = [operand.detach().requires_grad_() for operand in (x.q, x.k, x.v)]
+    for backend, name, options, lengths in CONFIGS:
+        row = {"kernel": backend, "config": name}
+        for n in lengths:
+            q, k, v, grad = (
+                torch.randn(TIMED_BATCH, n, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+                for _ in range(4)
+            )
+            inputs = [x.detach().requires_grad_() for x in (q, k, v)]
 
-                def forward(inputs=inputs, dropout=dropout):
-                    return scaled_dot_product_attention(*inputs, dropout_p=dropout)
+            def forward(inputs=inputs, options=options):
+                return [scaled_dot_product_attention(*inputs, **options)]
 
-                try:
-                    with sdpa_kernel(backend):
-                        out = forward()
-                        passes = {
-                            "forward": forward,
-                            "backward": lambda out=out, inputs=inputs, x=x: torch.autograd.grad(
-                                out, inputs, x.grad_out, retain_graph=True
-                            ),
-                        }
-                        for pass_name, work in passes.items():
-                            milliseconds = do_bench(work, return_mode="median")
-                            yield {
-                                "kernel": f"{name} {pass_name}", "config": config, "n": shape[2], "ms": milliseconds
-                            }  # fmt: skip
-                except RuntimeError as error:
-                    yield {"kernel": f"{name} forward", "config": config, "failed": str(error).splitlines()[0]}
-                    break
+            try:
+                with sdpa_kernel(BACKENDS[backend]):
+                    times = time_passes(forward, inputs, [grad])
+            except RuntimeError as error:
+                yield row | {"failed": str(error).splitlines()[0]}
+                break
+            yield row | {"n": n} | times

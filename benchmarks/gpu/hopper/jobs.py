@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 DROPOUT = 0.1
-VERIFIED_SHAPES = [(2, 8, n, 64) for n in (512, 640, 2048)]
-"""B, H, n and D. 640 is not a multiple of 192, and at 2048 there are more tiles than programs.
-
-B*H is a multiple of 16, as in TIMED_SHAPES, so that Triton specializes a kernel in the same way for all shapes.
-"""
-TIMED_SHAPES = [(16, 8, n, 64) for n in (512, 1024, 2048)]
+VERIFIED_LENGTHS = ((512, 512), (127, 127), (129, 129), (640, 640), (2048, 2048), (200, 700), (700, 200))
+"""Pairs of T and S. 640 is not a multiple of 192, and at 2048 there are more tiles than programs."""
+FEW_LENGTHS = ((512, 512), (129, 129), (640, 640), (200, 700), (700, 200))
+VERIFIED_BATCH, TIMED_BATCH, HEADS, HEAD_DIM = 3, 16, 8, 64
 CACHE_SETTINGS = {"TRITON_CACHE_DIR": ".", "TRITON_STORE_BINARY_ONLY": "1"}
 """Environment of processes that use a cache, which is also their working directory.
 
@@ -22,52 +20,50 @@ class Job:
     """What a process does.
 
     Attributes:
-        kernel: "forward", "dq" or "dkdv", or what else a row of the table is about.
-        config: number of warpgroups that compute, such as "3wg"; dkdv has only "2wg".
-        row_stats, cubic: whether the forward kernel computes row statistics, and some of their logarithms by a cubic.
-        rounds: rounds of Philox for dropout; 0 is no dropout.
-        writes_bits: whether dkdv stores the bits that dq reads.
+        kernel: what a row of the table is about.
+        config: a name for the configuration in the table.
+        dtype: dtype of q, k and v.
+        padded, causal, per_query, dropout, row_stats, row_grads: which options the calls use. per_query is whether each
+            query has a factor of its own, as with a causal mask, and row_grads whether the row sums have gradients.
+        lengths: T and S of the calls that are verified.
+        timed: n of those that are timed.
         module: the module whose `run` does it.
     """
 
     kernel: str
     config: str
+    dtype: str = "bfloat16"
+    padded: bool = False
+    causal: bool = False
+    per_query: bool = False
+    dropout: bool = False
     row_stats: bool = False
-    cubic: bool = False
-    rounds: int = 0
-    writes_bits: bool = False
+    row_grads: bool = False
+    lengths: tuple[tuple[int, int], ...] = FEW_LENGTHS
+    timed: tuple[int, ...] = (512, 1024, 2048)
     module: str = "kernel_jobs"
 
-    @property
-    def label(self) -> str:
-        """The configuration in the table."""
-        options = {
-            "row stats": self.row_stats,
-            "cubic logarithms": self.cubic,
-            f"dropout {DROPOUT}, Philox {self.rounds}": self.rounds,
-            "writes bits": self.writes_bits,
-        }
-        return ", ".join([self.config, *(name for name, value in options.items() if value)])
 
-
+ALL_OPTIONS = dict.fromkeys(("padded", "causal", "per_query", "dropout", "row_stats"), True)
 KERNEL_JOBS = [
-    Job("forward", "3wg"),
-    Job("dq", "2wg"),
-    Job("dkdv", "2wg"),
-    Job("forward", "2wg"),
-    Job("forward", "3wg", row_stats=True),
-    Job("forward", "2wg", row_stats=True),
-    Job("dq", "3wg"),
-    Job("dkdv", "2wg", writes_bits=True),
-    Job("forward", "2wg", rounds=10),
-    Job("forward", "3wg", rounds=10),
-    Job("forward", "2wg", rounds=7),
-    Job("forward", "2wg", row_stats=True, cubic=True),
+    Job("relumt", "causal", causal=True, per_query=True),
+    Job("relumt", "row stats", row_stats=True, row_grads=True),
+    Job("relumt", "plain", lengths=VERIFIED_LENGTHS, timed=(128, 256, 512, 1024, 2048, 4096)),
+    Job("relumt", "fp16", "float16", timed=(2048,)),
+    Job("relumt", "all options", **ALL_OPTIONS, row_grads=True, timed=(2048,)),
+    Job("relumt", "padding", padded=True),
+    Job("relumt", "dropout", dropout=True),
+    Job("relumt", "causal, padding, dropout", causal=True, per_query=True, padded=True, dropout=True, timed=(2048,)),
+    Job("relumt", "all options, fp16", "float16", **ALL_OPTIONS, row_grads=True, timed=()),
+    Job("relumt", "row stats without gradients, dropout", row_stats=True, dropout=True, timed=(2048,)),
 ]
-JOBS = [
-    Job("baselines", "first", module="baselines"),
-    *KERNEL_JOBS,
-    Job("baselines", "again", module="baselines"),
+BASELINES = Job("baselines", "", module="baselines")
+PRESENT_JOBS = [
+    Job("Triton", "plain", timed=(128, 256, 512, 1024, 2048), module="present_jobs"),
+    Job("Triton", "row stats", row_stats=True, row_grads=True, module="present_jobs"),
+    Job("Triton", "causal", causal=True, per_query=True, module="present_jobs"),
+    Job("Triton", "dropout", dropout=True, module="present_jobs"),
 ]
+JOBS = [*KERNEL_JOBS[:5], BASELINES, PRESENT_JOBS[0], *KERNEL_JOBS[5:], *PRESENT_JOBS[1:]]
 STAND_INS = [Job("stand-in on the CPU", config, module="stand_ins") for config in ("computes", "hangs", "raises")]
 PROBE = Job("probe", "versions", module="probe")

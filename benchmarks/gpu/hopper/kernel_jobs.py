@@ -1,9 +1,7 @@
-"""Verify a kernel against float64, and time it if it is right.
+"""Verify relumt's Hopper kernels against float64, and time them if they are right.
 
-    s = q kᵀ,   w_ij = f ReLU(s_ij),   out = w v,   Σ_j w_ij,   Σ_j w_ij log w_ij
-    dV = wᵀ dO,   dS_ij = f (dO vᵀ)_ij where s_ij > 0, else 0,   dQ = dS k,   dK = dSᵀ q
-
-q, k, v, out and their gradients are [B, H, n, D], and w is [B, H, n, n]. An error is ‖x − reference‖ / ‖reference‖.
+PyTorch fills the memory of new tensors with NaN here, so that what a kernel does not write is noticed. Times are those
+of CUDA graphs with several launches: launching takes the host longer than the GPU needs for short sentences.
 """
 
 import math
@@ -12,97 +10,113 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jobs import DROPOUT, TIMED_SHAPES, VERIFIED_SHAPES, Job
-from launches import BLOCK, Tensors, launch, make_tensors
+from calls import Call, import_relumt, make_call, reference, unpack_bits
+from jobs import DROPOUT, HEADS, TIMED_BATCH, VERIFIED_BATCH, Job
 from torch import Tensor
-from triton.testing import do_bench
 
-MAX_ERROR = 0.01
-"""Rounding weights and outputs to bfloat16 makes errors of about 0.003."""
+MAX_ERROR = {"bfloat16": 0.01, "float16": 0.002}
+"""Rounding weights and outputs makes errors of about 0.003 in bfloat16 and 0.0004 in float16."""
+MAX_ELEMENT_FACTOR = 4
+"""How many times as large the largest error of an element may be, relative to the largest element."""
+LAUNCHES = 5
+BURSTS, PAUSE = 15, 0.01
+"""Replays of a graph, and seconds between them: without a pause, the GPU gets hot and slow."""
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
-    """Yield the time of compiling, then errors at each verified shape, then times at each timed shape."""
-    x = make_tensors(*VERIFIED_SHAPES[0], "cuda")
+    """Yield the time until the first launch is over, then errors at each length, then times at each length."""
+    kernels = import_relumt("hopper.launch")
     start = time.perf_counter()
-    launch(job, x, only_compile=True)
-    yield {"seconds to compile": time.perf_counter() - start}
-    yield from verify(job, VERIFIED_SHAPES, "cuda", launch)
-    for shape in TIMED_SHAPES:
-        x = make_tensors(*shape, "cuda")
-        launch(job, x)
-        first = [output.clone() for output in x.outputs(job).values()]
-        milliseconds = do_bench(lambda x=x: launch(job, x), return_mode="median")
-        if not all(map(torch.equal, first, x.outputs(job).values())):
-            raise ValueError(f"wrong: two launches with the same inputs differ at n = {shape[2]}")
-        yield {"n": shape[2], "ms": milliseconds}
+    make_call(job, 1, 128, 128, "cuda").forward(kernels)
+    torch.cuda.synchronize()
+    yield {"seconds to start": time.perf_counter() - start}
+    yield from verify(job, kernels, "cuda")
+    for n in job.timed:
+        call = make_call(job, TIMED_BATCH, n, n, "cuda")
+        yield {"n": n, **time_call(call, kernels)}
 
 
-def verify(
-    job: Job, shapes: list[tuple[int, int, int, int]], device: str, launch: Callable[[Job, Tensors], None]
-) -> Iterator[dict[str, Any]]:
-    """Yield a kernel's errors at each shape.
+def verify(job: Job, kernels: Any, device: str) -> Iterator[dict[str, Any]]:
+    """Yield errors at each pair of lengths.
 
     Raises:
         ValueError: an error is larger than MAX_ERROR.
     """
+    torch.use_deterministic_algorithms(True, warn_only=True)  # this also fills the memory of new tensors
     worst = 0.0
-    for shape in shapes:
-        errors = relative_errors(job, make_tensors(*shape, device), launch)
+    for T, S in job.lengths:
+        errors = relative_errors(make_call(job, VERIFIED_BATCH, T, S, device), kernels)
         worst = max(worst, *errors.values())
-        yield {"n": shape[2], "errors": errors}
-    if worst > MAX_ERROR:
-        raise ValueError(f"wrong: the relative error {worst:.2g} is larger than {MAX_ERROR}")
+        yield {"T": T, "S": S, "errors": errors}
+    torch.use_deterministic_algorithms(False)
+    if worst > MAX_ERROR[job.dtype]:
+        raise ValueError(f"wrong: the relative error {worst:.2g} is larger than {MAX_ERROR[job.dtype]}")
 
 
-def relative_errors(job: Job, x: Tensors, launch: Callable[[Job, Tensors], None]) -> dict[str, float]:
-    """Launch a kernel on poisoned outputs; return name of the output → error."""
-    q, k, v, grad_out = (operand.double() for operand in (x.q, x.k, x.v, x.grad_out))
-    scores = q @ k.mT  # [B, H, n, n]
-    positive = scores > 0
-    weights = scores.relu() * x.scale
-    x.bits.copy_(pack_bits(positive.mT.flatten(0, 1)))  # dq reads them; the other kernels find them poisoned
-    outputs = x.outputs(job)
-    for output in outputs.values():
-        output.fill_(0x5555 if output.dtype == torch.int16 else math.nan)
-    launch(job, x)
-    bits = unpack_bits(x.bits).view_as(positive)
-    if job.kernel == "forward":
-        references = {
-            "out": (weights * bits if job.rounds else weights) @ v,
-            "Σw": weights.sum(-1),
-            "Σw log w": torch.xlogy(weights, weights).sum(-1),
-            "kept": torch.tensor(1 - round(DROPOUT * 128) / 128),
-        }
-        outputs |= {"kept": bits.double().mean()} if job.rounds else {}
-    else:
-        grad_scores = (grad_out @ v.mT) * positive * x.scale
-        references = {
-            "dq": grad_scores @ k,
-            "dk": grad_scores.mT @ q,
-            "dv": weights.mT @ grad_out,
-            "bits": positive.mT,
-        }
-        outputs |= {"bits": bits} if job.writes_bits else {}
-    return {name: relative_error(output, references[name]) for name, output in outputs.items()}
+def relative_errors(call: Call, kernels: Any) -> dict[str, float]:
+    """Launch the kernels; return name of the output → error."""
+    output, weight_sum, w_log_w, kept_bits = call.forward(kernels)
+    grads = call.backward(kernels, kept_bits)
+    T, S = call.q.shape[2], call.k.shape[2]
+    kept = None if kept_bits is None else unpack_bits(kept_bits, T, S).unflatten(0, (-1, HEADS))
+    expected = reference(call, kept)
+    outputs = {"out": output, "Σw": weight_sum, "Σw log w": w_log_w}
+    outputs |= dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    if kept is not None and kept.numel() > 1e6 and not (call.job.padded or call.job.causal):
+        outputs["kept"] = kept.double().mean()  # blocks that no query visits have no bits
+        expected["kept"] = torch.tensor(1 - round(DROPOUT * 128) / 128)
+    return {name: relative_error(x, expected[name]) for name, x in outputs.items() if x is not None}
 
 
-def relative_error(x: Tensor, reference: Tensor) -> float:
-    """Return ‖x − reference‖ / ‖reference‖, infinite if x has a NaN."""
-    reference = reference.to(x.device, torch.float64)
-    return ((x.double() - reference).norm() / reference.norm()).nan_to_num(nan=math.inf).item()
+def relative_error(x: Tensor, expected: Tensor) -> float:
+    """Return ‖x − expected‖ / ‖expected‖, or that of the largest element if it is much larger; infinite for NaN."""
+    x, expected = x.double(), expected.to(x.device, torch.float64)
+    error = (x - expected).norm() / expected.norm()
+    element_error = (x - expected).abs().max() / expected.abs().max() / MAX_ELEMENT_FACTOR
+    return torch.maximum(error, element_error).nan_to_num(nan=math.inf).item()
 
 
-def pack_bits(pairs: Tensor) -> Tensor:
-    """Pack one bit per pair as the kernels do: [B*H, n, n] bool -> [B*H, n/128, n/2, 8, 2] int16."""
-    heads, n, _ = pairs.shape
-    # [B*H, row // 2, row % 2, column // 128, column // 8 % 16, column % 8] -> words, with the 16 bits last
-    bits = pairs.view(heads, n // 2, 2, n // BLOCK, 16, 8).permute(0, 3, 1, 5, 2, 4)
-    return (bits.int() << torch.arange(16, device=bits.device)).sum(-1).to(torch.int16)
+def time_call(call: Call, kernels: Any) -> dict[str, float]:
+    """Return milliseconds of the forward and the backward pass, and of the host for launching the forward pass."""
+    kept = call.forward(kernels)[3]
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(LAUNCHES):
+        call.forward(kernels)
+    host = (time.perf_counter() - start) * 1000 / LAUNCHES
+    return {
+        "forward": time_graph(lambda: call.forward(kernels)),
+        "backward": time_graph(lambda: call.backward(kernels, kept)),
+        "host": host,
+    }
 
 
-def unpack_bits(words: Tensor) -> Tensor:
-    """Invert `pack_bits`: [B*H, n/128, n/2, 8, 2] int16 -> [B*H, n, n] bool."""
-    heads, _, half, _, _ = words.shape
-    bits = words.int()[..., None] >> torch.arange(16, device=words.device) & 1
-    return bits.permute(0, 2, 4, 1, 5, 3).reshape(heads, 2 * half, 2 * half).bool()
+def time_passes(forward: Callable[[], list[Tensor]], inputs: list[Tensor], grads: list[Tensor]) -> dict[str, float]:
+    """Return milliseconds of the forward and the backward pass of a function that autograd knows.
+
+    The backward pass is timed with the forward pass, because a CUDA graph must contain what it differentiates.
+    """
+    both = time_graph(lambda: torch.autograd.grad(forward(), inputs, grads))
+    alone = time_graph(forward)
+    return {"forward": alone, "backward": both - alone}
+
+
+def time_graph(work: Callable[[], Any]) -> float:
+    """Return the milliseconds of `work`, the median over replays of a CUDA graph with several launches."""
+    work()  # compiles what it needs
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            work()
+    times: list[float] = []
+    for _ in range(BURSTS):
+        time.sleep(PAUSE)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()  # wakes the GPU
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / LAUNCHES)
+    return sorted(times)[len(times) // 2]

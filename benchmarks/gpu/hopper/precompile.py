@@ -3,37 +3,51 @@
 import os
 import time
 from pathlib import Path
+from unittest import mock
 
 import triton
-from jobs import CACHE_SETTINGS, KERNEL_JOBS, TIMED_SHAPES, VERIFIED_SHAPES
-from launches import launch, make_tensors
+from calls import import_relumt, make_call
+from jobs import CACHE_SETTINGS, KERNEL_JOBS, PRESENT_JOBS, TIMED_BATCH
 from triton.backends.compiler import GPUTarget
 
-
-class HopperDriver:
-    """What Triton asks a driver before it compiles."""
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
+HOPPER_DRIVER = mock.Mock(
+    get_current_target=lambda: GPUTarget("cuda", 90, 32),
+    get_current_device=lambda: 0,
+    get_current_stream=lambda device: 0,
+)
+"""What Triton asks a driver before it compiles."""
+SHARED_MEMORY = 227  # KiB, of Hopper GPUs
 
 
 def precompile(cache: Path) -> None:
-    """Compile all kernels for all shapes; shapes for which Triton would compile the same take no time."""
+    """Compile the kernels with the options of all jobs."""
     cache.mkdir(parents=True, exist_ok=True)
     os.chdir(cache)
     os.environ.update(CACHE_SETTINGS)
-    triton.runtime.driver.set_active(HopperDriver())
+    triton.runtime.driver.set_active(HOPPER_DRIVER)
+    kernels = import_relumt("hopper.launch")
+    run = triton.JITFunction.run
+
+    def compile_only(kernel, *arguments, warmup, **options):
+        return run(kernel, *arguments, warmup=True, **options)
+
     start = time.perf_counter()
     for job in KERNEL_JOBS:
-        for shape in VERIFIED_SHAPES + TIMED_SHAPES:
-            launch(job, make_tensors(*shape, "meta"), only_compile=True)
-        print(f"{time.perf_counter() - start:5.1f} s: {job.kernel} {job.label}", flush=True)
+        with mock.patch.object(triton.JITFunction, "run", compile_only):
+            for n in (256, 2048):  # with two and with three warpgroups
+                call = make_call(job, TIMED_BATCH, n, n, "meta")
+                call.backward(kernels, call.forward(kernels)[3])
+        print(f"{time.perf_counter() - start:5.1f} s: {job.config}", flush=True)
+    pointwise_triton = import_relumt("pointwise_triton")
+    for job in PRESENT_JOBS:
+        with (
+            mock.patch.object(triton.JITFunction, "run", compile_only),
+            mock.patch.object(pointwise_triton, "shared_memory", lambda device: SHARED_MEMORY),
+        ):
+            call = make_call(job, 2, 256, 256, "meta")
+            call.forward(pointwise_triton)
+            pointwise_triton.run_backward(call.grad_out, *call.row_grads, *call.inputs)
+        print(f"{time.perf_counter() - start:5.1f} s: {job.kernel}, {job.config}", flush=True)
     files = [path for path in Path().rglob("*") if path.is_file()]
-    kernels = sum(path.suffix == ".cubin" for path in files)
-    print(f"{kernels} kernels, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB in {cache}")
+    num_kernels = sum(path.suffix == ".cubin" for path in files)
+    print(f"{num_kernels} kernels, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB in {cache}")

@@ -4,13 +4,16 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from jobs import Job
 
+ALL_OPTIONS = Job("stand-in", "all", "bfloat16", True, True, True, False, True, lengths=((40, 200), (200, 40)))
+
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
-    """Verify an implementation in fp32 by PyTorch, hang with a child process, or raise."""
+    """Verify an implementation by PyTorch, hang with a child process, or raise."""
     if job.config == "raises":
         raise RuntimeError("stand-in for an error\nwith a second line")
     if job.config == "hangs":
@@ -19,36 +22,36 @@ def run(job: Job) -> Iterator[dict[str, Any]]:
         time.sleep(600)
     from kernel_jobs import verify  # slow to import
 
-    for checked in (
-        Job("forward", "CPU", row_stats=True),
-        Job("forward", "CPU", rounds=10),
-        Job("dq", "CPU"),
-        Job("dkdv", "CPU", writes_bits=True),
-    ):
-        yield from verify(checked, [(1, 2, 256, 16)], "cpu", launch_on_cpu)
+    yield from verify(ALL_OPTIONS, SimpleNamespace(run_forward=forward, run_backward=backward), "cpu")
 
 
-def launch_on_cpu(job: Job, x: Any) -> None:
-    """Write what a kernel writes."""
-    import torch
-    from jobs import DROPOUT
-    from kernel_jobs import pack_bits, unpack_bits
+def weigh(q: Any, k: Any, factor: Any, key_mask: Any, is_causal: bool) -> tuple[Any, Any]:
+    """Return scores and weights [B, H, T, S]."""
+    hidden = ~key_mask[:, None, None]
+    scores = (q @ k.mT).masked_fill(hidden, 0.0)
+    if is_causal:
+        scores = scores.tril(k.shape[2] - q.shape[2])
+    return scores, scores.relu() * factor[:, None, :, None]
 
-    q, k, v, grad_out = (operand.float() for operand in (x.q, x.k, x.v, x.grad_out))
-    scores = q @ k.mT  # [B, H, n, n]
-    weights = scores.relu() * x.scale
-    if job.kernel == "forward":
-        x.weight_sum.copy_(weights.sum(-1))
-        x.w_log_w.copy_(torch.special.entr(weights).sum(-1).neg())
-        if job.rounds:
-            kept = torch.rand_like(weights) >= round(DROPOUT * 128) / 128
-            x.bits.copy_(pack_bits(kept.flatten(0, 1)))
-            weights = weights * kept
-        x.out.copy_(weights @ v)
-    elif job.kernel == "dq":
-        passes = unpack_bits(x.bits).view_as(scores).mT
-        x.grad_q.copy_((grad_out @ v.mT) * passes * x.scale @ k)
-    else:
-        x.bits.copy_(pack_bits((scores > 0).mT.flatten(0, 1)))
-        x.grad_k.copy_(((grad_out @ v.mT) * (scores > 0) * x.scale).mT @ q)
-        x.grad_v.copy_(weights.mT @ grad_out)
+
+def forward(
+    q: Any, k: Any, v: Any, factor: Any, bias: Any, key_mask: Any, key_bounds: Any, seed: Any, activation: Any,
+    is_causal: bool, dropout_p: float, stats: bool, dtype: Any,
+) -> Any:  # fmt: skip
+    """Compute what the forward kernel computes."""
+    q, k, v = q.float(), k.float(), v.float().masked_fill(~key_mask[:, None, :, None], 0.0)
+    _, weights = weigh(q, k, factor, key_mask, is_causal)
+    w_log_w = (weights * weights.clamp(min=1e-30).log()).sum(-1)
+    return (weights @ v).to(dtype), weights.sum(-1), w_log_w, None
+
+
+def backward(
+    grad_output: Any, grad_weight_sum: Any, grad_w_log_w: Any, q: Any, k: Any, v: Any, factor: Any, bias: Any,
+    key_mask: Any, key_bounds: Any, seed: Any, activation: Any, is_causal: bool, dropout_p: float, kept: Any,
+) -> Any:  # fmt: skip
+    """Compute what the backward kernels compute."""
+    hidden = ~key_mask[:, None, :, None]
+    grad_output, q, k, v = grad_output.float(), q.float(), k.float(), v.float()
+    scores, weights = weigh(q, k, factor, key_mask, is_causal)
+    grad_scores = (grad_output @ v.masked_fill(hidden, 0.0).mT) * (scores > 0) * factor[:, None, :, None]
+    return grad_scores @ k.masked_fill(hidden, 0.0), grad_scores.mT @ q, weights.mT @ grad_output

@@ -1,0 +1,30 @@
+"""Time the kernels that other GPUs use, `pointwise_triton`, for the same calls, to find where each is faster."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from calls import Call, import_relumt, make_call
+from jobs import TIMED_BATCH, Job
+from kernel_jobs import time_passes
+from torch import Tensor
+
+
+def run(job: Job) -> Iterator[dict[str, Any]]:
+    """Yield milliseconds of both passes at each length."""
+    for n in job.timed:
+        yield {"n": n} | time_passes(*make_passes(make_call(job, TIMED_BATCH, n, n, "cuda")))
+
+
+def make_passes(call: Call) -> tuple[Callable[[], list[Tensor]], list[Tensor], list[Tensor]]:
+    """Return a function that computes the outputs of `call`, its inputs, and the gradients of its outputs."""
+    pointwise_triton, pointwise_params = import_relumt("pointwise_triton"), import_relumt("pointwise_params")
+    inputs = [x.detach().requires_grad_() for x in (call.q, call.k, call.v)]
+    params = pointwise_params.PointwiseParams("relu", call.factor)
+
+    def forward() -> list[Tensor]:
+        outputs = pointwise_triton.attend(
+            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, call.job.row_stats, call.q.dtype
+        )
+        return [x for x in outputs if x is not None]
+
+    return forward, inputs, [x for x in (call.grad_out, *call.row_grads) if x is not None]
