@@ -16,7 +16,7 @@ from relumt.attention.kernels import inhibitor_numba, pointwise_blocked
 from relumt.attention.kernels.key_bounds import key_bounds
 
 B, H, D = 2, 2, 4
-EXAMPLES = ("relu", "sigmoid", "inhibitor")
+EXAMPLES = ("relu", "inhibitor")
 """Mechanisms of the fast tests; the slow ones compile all."""
 SHORT, LONG = 9, 600
 """Lengths below and above which blocks serve on a CPU."""

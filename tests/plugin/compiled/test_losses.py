@@ -36,7 +36,9 @@ def assert_equal(found, expected, tolerance):
         assert error <= 10 * tolerance * max(expected_gradients[name].abs().max(), 1e-3 * largest), name
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("rela_g", "inhibitor"))) for name in MODELS]
+)
 def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name, only_traced, tmp_path):
     ours, theirs = build(tmp_path, name, "--compile"), build(tmp_path, name)
     programs = []
@@ -46,7 +48,9 @@ def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name
     assert len(set(programs)) == 1
 
 
-@pytest.mark.parametrize("flags", [(), ("--encoder-learned-pos", "--decoder-learned-pos")])
+@pytest.mark.parametrize(
+    "flags", [(), pytest.param(("--encoder-learned-pos", "--decoder-learned-pos"), marks=pytest.mark.slow)]
+)
 def test_few_positions_and_single_sentences_are_served(flags, only_traced, tmp_path):
     short = ("--max-source-positions", "11", "--max-target-positions", "11", *flags)
     ours, theirs = build(tmp_path, "reluformer", "--compile", *short), build(tmp_path, "reluformer", *short)
