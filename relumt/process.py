@@ -28,7 +28,7 @@ fairseq logs what `relumt.runs` reads, and Python reads and prints UTF-8."""
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
-KernelSetting = Literal["auto", "fused", "hopper", "reference"]
+KernelSetting = Literal["auto", "experimental", "fused", "reference"]
 
 KERNELS_VARIABLE = "RELUMT_KERNELS"
 """Environment variable that restricts the choice of kernels."""
@@ -88,7 +88,7 @@ def kernel_choice() -> KernelSetting:
 
 def wants_triton(setting: KernelSetting, device_type: str) -> bool:
     """Return whether Triton is to be used on a device of a type: a GPU ("cuda") unless refused, others on demand."""
-    return setting == "fused" or (setting in ("auto", "hopper") and device_type == "cuda")
+    return setting == "fused" or (setting in ("auto", "experimental") and device_type == "cuda")
 
 
 def usable_cores() -> int:

@@ -241,7 +241,7 @@ def test_copies_are_made_of_what_tma_cannot_read(seed):
 @pytest.mark.parametrize(("options", "length"), [("", 512), ("row_stats dropout padded causal", 520), ("", 511)])
 def test_calls_are_dispatched_and_check_themselves(options, length, monkeypatch, caplog):
     """Calls whose lengths are at least 512 go through the self-check, the operators and their derivatives."""
-    monkeypatch.setenv("RELUMT_KERNELS", "hopper")
+    monkeypatch.setenv("RELUMT_KERNELS", "experimental")
     monkeypatch.setattr(selection, "is_hopper", lambda device: True)
     launched = []
     emulate = launch.launch

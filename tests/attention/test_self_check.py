@@ -8,7 +8,14 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.inhibitor import IMPLEMENTATIONS
-from relumt.attention.kernels import dispatch, inhibitor_naive, self_check, self_check_inhibitor, self_check_pointwise
+from relumt.attention.kernels import (
+    checked_calls,
+    dispatch,
+    inhibitor_naive,
+    self_check,
+    self_check_inhibitor,
+    self_check_pointwise,
+)
 from relumt.attention.kernels.self_check import check_config
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
@@ -123,6 +130,24 @@ def test_training_goes_on_with_the_reference_and_one_warning(name, fault, kernel
         torch.testing.assert_close(train_step(name), expected, rtol=1e-5, atol=1e-5)
     assert len(caplog.records) == 1
     assert "\n" not in caplog.text.strip() and reason in caplog.text
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_float32_takes_over_where_half_precision_fails(fault, monkeypatch, inline_assembly, caplog):
+    monkeypatch.setattr(inhibitor_triton, "supports_ptx", lambda: True)
+    q, k, v = (torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    call = functools.partial(
+        checked_calls.attend_inhibitor, q, k, v, 2.0, torch.full((1, 1, 1), 0.5), AttentionMask(), 0.0
+    )
+    expected = call(False)
+    assert torch.equal(call(True), expected)  # off by default
+    monkeypatch.setenv("RELUMT_KERNELS", "experimental")
+    if fault:
+        monkeypatch.setattr(inhibitor_triton.inhibitor_triton_fp16, "forward", FaultyKernel(FAULTS[fault]))
+    outputs = [call(True) for _ in range(2)]
+    assert all(torch.equal(output, expected) == bool(fault) for output in outputs)
+    torch.testing.assert_close(outputs[0], expected, rtol=1e-2, atol=1e-3)
+    assert ["or other kernels" in x.message for x in caplog.records] == [True] * bool(fault)
 
 
 @pytest.mark.parametrize("name", ["relu", "inhibitor"])

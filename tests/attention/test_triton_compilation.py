@@ -33,7 +33,6 @@ def launch(module, dtype, D, tensors, options, last):
 with (
     mock.patch.object(triton.JITFunction, "run", compile_only),
     mock.patch.object(pointwise_triton, "shared_memory", lambda device: kib),
-    mock.patch.object(inhibitor_triton.inhibitor_triton_fp16, "is_packed", lambda: True),
 ):
     per_head = torch.empty(2, 1, 1, device="meta")
     seed = torch.empty((), dtype=torch.int64, device="meta")

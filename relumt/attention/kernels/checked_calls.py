@@ -74,19 +74,31 @@ def run_checked(device: torch.device, config: CheckedConfig, attend: Callable[[]
 def attend_inhibitor(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
 ) -> Tensor | None:
-    """Call `inhibitor_triton.attend`; return None if its kernels cannot be used on this GPU."""
+    """Call `inhibitor_triton.attend`, in float32 if half precision cannot be used on this GPU.
+
+    Return None if neither can.
+    """
     from relumt.attention.kernels import inhibitor_triton  # here, as above
 
+    half = half and _may_use_half()
     arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
-    if not torch.compiler.is_compiling():
-        return run_checked(
+    if torch.compiler.is_compiling():
+        options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
+        is_allowed = _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options)
+        output = inhibitor_triton.attend(q, k, v, gamma, shift, *arguments) if is_allowed else None
+    else:
+        output = run_checked(
             q.device, InhibitorConfig.from_call(q, v, *arguments),
             lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments),
         )  # fmt: skip
-    options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
-    if not _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options):
-        return None
-    return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
+    if output is None and half:
+        return attend_inhibitor(q, k, v, gamma, shift, mask, dropout_p, False)
+    return output
+
+
+@constant_in_compiled_code
+def _may_use_half() -> bool:
+    return kernel_choice() in ("experimental", "fused")
 
 
 @constant_in_compiled_code

@@ -2,12 +2,13 @@
 
 The environment variable RELUMT_KERNELS restricts it:
 
-    auto        (default) Triton on a GPU after a self-check, blocks on a CPU if there are many weights, and the
-                reference for what they lack
-    fused       Triton without a self-check; on a CPU, in its interpreter (TRITON_INTERPRET=1): slow, for tests
-    hopper      as auto, but long calls of ReLU in half precision by the kernels of hopper/, on H100 and H200
-    reference   no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
-                --inhibitor-implementation names another
+    auto          (default) Triton on a GPU after a self-check, blocks on a CPU if there are many weights, and the
+                  reference for what they lack
+    experimental  as auto, with kernels that have run too little on a GPU: hopper/ for long calls of ReLU in half
+                  precision on H100 and H200, and inhibitor_triton_fp16
+    fused         Triton without a self-check; on a CPU, in its interpreter (TRITON_INTERPRET=1): slow, for tests
+    reference     no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
+                  --inhibitor-implementation names another
 
 Under `torch.compile` the kernels serve the same calls, as operators of the graph (`*_operator.py`); where cdist would
 serve the Inhibitor, naive does, which Inductor fuses. The choice reads lengths on a CPU only, so that one graph of a
@@ -174,7 +175,7 @@ def select_pointwise_kernel(
 
 @constant_in_compiled_code
 def _are_blocks_wanted() -> bool:
-    return kernel_choice() in ("auto", "hopper")
+    return kernel_choice() in ("auto", "experimental")
 
 
 def has_many_weights(q: Tensor, k: Tensor) -> bool:

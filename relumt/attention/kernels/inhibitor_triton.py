@@ -51,11 +51,10 @@ def attend(
         key_mask: [B, S] bool, False for padding; None if all keys are real.
         is_causal: query i sees keys j ≤ S − T + i.
         dropout_p: probability of dropping a pair; the remaining ones are not rescaled.
-        half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to a quarter of it.
-            It does if Triton makes it faster, see `inhibitor_triton_fp16.is_packed`.
+        half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to an eighth of it.
     """
     seed = draw_seed(q.device) if dropout_p else None
-    half = half and inhibitor_triton_fp16.is_packed()
+    half = half and supports_ptx()
     mask = AttentionMask(key_mask, is_causal)
     return inhibitor_operator.attend(q, k, v, gamma, shift, mask, None, seed, dropout_p, half, "inhibitor_triton")
 
@@ -92,17 +91,19 @@ def run_forward(
         attn_mask, dropped: for other kernels.
         seed: of the dropout, [] int64; None without dropout.
     """
-    kernel = inhibitor_triton_fp32.forward
-    inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
-    if half:
-        kernel = inhibitor_triton_fp16.forward
-        q, k, v = inhibitor_triton_fp16.cast_inputs(q, k, v)
     block = block_size("forward", q.shape[3], v.shape[3])
+    inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
+    constants = _constants(q, v, block, is_causal, dropout_p)
     grid, split_size, new_partial = _split(q, k, block)
     output = new_partial(v)
+    kernel = inhibitor_triton_fp32.forward
+    if half:
+        kernel = inhibitor_triton_fp16.forward
+        split_size += -split_size % inhibitor_triton_fp16.RUN.value
+        q, k, v = inhibitor_triton_fp16.pack_inputs(q, k, v)
     kernel[grid](
         transpose_and_pad(q, block), k.contiguous(), v.contiguous(), *inputs, split_size, output.shape[-1], output,
-        **_constants(q, v, block, is_causal, dropout_p),
+        **constants,
     )  # fmt: skip
     return _sum_splits(output, q)
 
@@ -116,7 +117,7 @@ def run_backward(
     """Return the gradients of q, k, v and the shift for that of the output."""
     block = block_size("backward", q.shape[3], v.shape[3])
     inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
-    constants = _constants(q, v, block, is_causal, dropout_p) | {"USE_PTX": _supports_ptx()}
+    constants = _constants(q, v, block, is_causal, dropout_p) | {"USE_PTX": supports_ptx()}
     grid, split_size, new_partial = _split(q, k, block)
     grad_q, grad_shift = new_partial(q), new_partial(q[..., :1])
     inhibitor_triton_fp32.backward_dq[grid](
@@ -158,11 +159,11 @@ def block_size(direction: str, head_dim: int, value_dim: int) -> int:
 
 
 def transpose_and_pad(x: Tensor, block: int) -> Tensor:
-    """Copy x [B, H, T, D] to [B, H, D, T'] float32, T' the next multiple of `block`, 0 beyond T."""
-    return F.pad(x.mT, (0, -x.shape[2] % block)).float().contiguous()
+    """Copy x [B, H, T, D] to [B, H, D, T'], T' the next multiple of `block`, 0 beyond T."""
+    return F.pad(x.mT, (0, -x.shape[2] % block)).contiguous()
 
 
-def _supports_ptx() -> bool:
+def supports_ptx() -> bool:
     """Return whether kernels may contain NVIDIA's assembly: not on other GPUs and not in the interpreter."""
     return torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1"
 

@@ -68,15 +68,21 @@ def shift_distances(
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Return r for a block's distances to one position; of `queries` and `keys`, one is a block and one a number."""
-    r = distances * inv_gamma - shift
-    counts = (queries < T) & (keys < S)
+    r = tl.where((queries < T) & (keys < S), distances * inv_gamma - shift, float("inf"))
+    return hide_pairs(r, keys, (queries, bh, KeyMask, b, T, S, dropout_p, seed), CAUSAL, DROPOUT)
+
+
+@triton.jit
+def hide_pairs(r, keys, others, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr):
+    """Return r, but ∞ for hidden and dropped pairs; `others` are queries, bh, KeyMask, b, T, S, dropout_p and seed."""
+    queries, bh, KeyMask, b, T, S, dropout_p, seed = others
     if KeyMask is not None:
-        counts = counts & (tl.load(KeyMask + b * S + keys, keys < S, 0) != 0)
+        r = tl.where(tl.load(KeyMask + b * S + keys, keys < S, 0) != 0, r, float("inf"))
     if CAUSAL:
-        counts = counts & (keys <= queries + S - T)
+        r = tl.where(keys <= queries + S - T, r, float("inf"))
     if DROPOUT:
-        counts = counts & dropout_mask(queries, keys, bh, T, S, dropout_p, seed)
-    return tl.where(counts, r, float("inf"))
+        r = tl.where(dropout_mask(queries, keys, bh, T, S, dropout_p, seed), r, float("inf"))
+    return r
 
 
 @triton.jit

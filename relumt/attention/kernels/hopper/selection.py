@@ -34,7 +34,7 @@ def serves(q: Tensor, k: Tensor, params: PointwiseParams, dropout_p: float) -> b
 
 def are_wanted(device: torch.device) -> bool:
     """Return whether RELUMT_KERNELS asks for these kernels and a device can run them."""
-    return kernel_choice() == "hopper" and is_hopper(device)
+    return kernel_choice() == "experimental" and is_hopper(device)
 
 
 def can_compute(activation: Activation, has_bias: bool, dtype: torch.dtype, head_dim: int) -> bool:

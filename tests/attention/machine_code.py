@@ -1,0 +1,32 @@
+"""Read the machine code of compiled kernels."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import triton
+
+DISASSEMBLER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+
+
+def disassemble(binary: bytes) -> str:
+    """Return the instructions."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        return subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
+
+
+def longest_loop(binary: bytes) -> list[str]:
+    """Return the instructions of the longest loop."""
+    instructions, labels, loops = [], {}, []
+    for line in disassemble(binary).splitlines():
+        if match := re.match(r"\s*(\.L\w+):", line):
+            labels[match[1]] = len(instructions)
+        elif match := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?);", line):
+            instructions.append(match[1])
+            target = re.search(r"BRA\b.*`\((\.L\w+)\)", match[1])
+            if target and target[1] in labels:
+                loops.append(instructions[labels[target[1]] :])
+    return max(loops, key=len)

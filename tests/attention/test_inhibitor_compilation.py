@@ -1,0 +1,63 @@
+"""The Inhibitor's half-precision kernel has few instructions per pair, on GPUs that need not be present."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+COMPILE = """
+import json, sys
+from unittest import mock
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from relumt.attention.kernels import inhibitor_triton
+from relumt.attention.kernels.inhibitor_triton_fp16 import RUN
+from tests.attention.machine_code import longest_loop
+
+target = GPUTarget("cuda", int(sys.argv[1]), 32)
+triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: target))
+run = triton.JITFunction.run
+
+def compile_only(kernel, *arguments, warmup, **options):
+    compiled = run(kernel, *arguments, warmup=True, **options)
+    loop = longest_loop(compiled.asm["cubin"])
+    spills, exchanges = (sum(x in line for line in loop for x in names) for names in (("LDL", "STL"), ("SHFL", "BAR")))
+    print(json.dumps([len(loop) / RUN.value * 32 / options["BLOCK"], spills, exchanges]))
+
+with mock.patch.object(triton.JITFunction, "run", compile_only):
+    bounds = torch.empty(2, 2, dtype=torch.int32, device="meta")
+    mask = torch.empty(2, 128, dtype=torch.bool, device="meta")
+    seed = torch.empty((), dtype=torch.int64, device="meta")
+    shift = torch.empty(2, 1, 1, device="meta")
+    for D, V, key_mask, key_bounds, causal, dropout_p in (
+        (64, 64, None, None, False, 0.0), (64, 64, mask, bounds, False, 0.0), (64, 64, mask, bounds, True, 0.1),
+        (64, 128, None, None, False, 0.0), (128, 128, None, None, False, 0.0),
+    ):
+        q, k = (torch.empty(2, 2, 128, D, device="meta") for _ in range(2))
+        v = torch.empty(2, 2, 128, V, device="meta")
+        inhibitor_triton.run_forward(
+            q, k, v, shift, key_mask, key_bounds, None, None, seed if dropout_p else None, 8.0, causal, dropout_p, True
+        )
+"""
+MOST = [(185, 0, 0), (185, 0, 0), (275, 0, 0), (370, 2, 32), (480, 0, 32)]
+"""Instructions of a warp per 32 pairs, and spills and exchanges between threads per loop: plain, with padding, with all
+options, signed, and with 128 dimensions. The last two hold 16 queries, so two threads share one."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 86, 89, 90, 100, 120])
+def test_instructions_per_pair(capability, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(capability)],
+        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(MOST)
+    for numbers, most in zip(found, MOST, strict=True):
+        assert all(x <= limit for x, limit in zip(numbers, most, strict=True)), found
