@@ -183,7 +183,7 @@ def test_unsupported_calls_use_the_reference_and_warn_once(monkeypatch, caplog):
     torch.testing.assert_close(with_attn_mask, mechanism(q, k, v, AttentionMask(key_mask, True)).output)
     assert sum("no fused attention: " in record.message for record in caplog.records) == 3
     monkeypatch.setenv("RELUMT_KERNELS", "fast")
-    with pytest.raises(UserError, match="RELUMT_KERNELS is 'fast'; it must be one of auto, fused, hopper, reference"):
+    with pytest.raises(UserError, match="is 'fast'; it must be one of auto, experimental, fused, reference"):
         mechanism(q, k, v, AttentionMask(key_mask, True))
 
 

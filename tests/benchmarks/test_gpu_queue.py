@@ -37,7 +37,7 @@ def test_an_invalid_call_is_refused_in_one_line(name, arguments, message, tmp_pa
         ("full_training.sh", ["| reluformer | 1 |", "| softmax | 1 |", '"valid_loss"']),
         ("hopper.sh", ["| hangs | hung |"]),
         ("inhibitor.sh", ["| plain | 1 × 1 × 9 × 10, 5, 6 |", "| causal |"]),
-        ("many_seeds.sh", ["| relu_l1_power8_qk_norm | "]),
+        ("many_seeds.sh", ["| relu_l1_p8_qk_norm | "]),
     ],
 )
 def test_an_item_runs_on_a_cpu(name, expected, tmp_path):
