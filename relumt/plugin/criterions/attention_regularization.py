@@ -3,22 +3,17 @@
 The penalty is a mean over attention rows. It is multiplied by the sample size, by which fairseq later divides the loss,
 so its weight does not depend on the batch size, the number of accumulated batches, or the number of workers.
 
-The penalty is computed from row statistics alone. Shapes: B batch, H heads, T queries.
-
     L = λ₁·f(log Σ_j s_ij) + λ₂·max(H(p_i) − C_i, 0),    p_i = s_i/Σ_j s_ij,    C_i = c·log n_i,  c = 0.7
 
 The first term pulls the sum of each row toward 1, the second its entropy below a bound. In the paper f(x) = |x|; the
-printed equation lacks the bars, but the text has them. `NORM_PENALTIES` has other shapes of f. Each term is the mean
-over heads and real (not padded) queries, then over the model's attentions. A null row (Σs ≤ 1e-6) has neither a
-logarithm nor p: it contributes 0 and is counted.
+printed equation lacks the bars, but the text has them. `regularizer_terms.py` says what the terms are means of.
 
 λ₁ and λ₂ are constant in the paper; `linear_weight` changes them linearly to a final value during training.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.criterions import register_criterion
@@ -33,78 +28,19 @@ from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.compiled.features import Features, Part, RowSums
 from relumt.plugin.compiled.losses import Batch
-from relumt.plugin.criterions.projected_cross_entropy import (
+from relumt.plugin.criterions.fused_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
 )
+from relumt.plugin.criterions.regularizer_terms import NORM_PENALTIES, RegularizerTerms, sum_heads_first
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.plugin.options import SITES
-
-Penalty = Callable[[Tensor], Tensor]
-
-
-NORM_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "abs": lambda x, _: x.abs(),
-    "square": lambda x, _: x.square(),
-    "hinge": lambda x, margin: (x.abs() - margin).clamp(min=0),
-}
-"""Name of a shape of f → f, given a margin: with "hinge", sums between e^−margin and e^margin are free."""
 
 
 def linear_weight(initial: float, final: float | None, num_updates: int, last_update: int) -> float:
     """Return the weight after `num_updates`: linear from `initial` to `final` at `last_update`, then constant."""
     return initial if final is None else initial + (final - initial) * min(num_updates / last_update, 1.0)
-
-
-def sum_heads_first(x: Tensor) -> Tensor:
-    """Return the sum of x [B, H, T]: of all at once, a compiled sum would leave most of a GPU idle."""
-    return x.sum(1).sum()
-
-
-class RegularizerTerms(NamedTuple):
-    """Scalars of one attention, or their means over several.
-
-    Attributes:
-        norm: mean f(log Σ_j s_ij).
-        entropy_excess: mean max(H(p_i) − C_i, 0), in nats.
-        entropy: mean H(p_i), in nats.
-        null_rate: share of null rows.
-    """
-
-    norm: Tensor
-    entropy_excess: Tensor
-    entropy: Tensor
-    null_rate: Tensor
-
-    @classmethod
-    def from_row_stats(
-        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs, total: Penalty = torch.sum
-    ) -> "RegularizerTerms":
-        """Return the terms of one attention.
-
-        Args:
-            rows: statistics [B, H, T].
-            is_real: which queries are not padding, [B, T] bool.
-            bound: c of C_i = c·log n_i.
-            penalty: f, with f(0) = 0.
-            total: sums over [B, H, T].
-        """
-        # [B, T] -> [B, 1, T]: 1 / (real queries · H), so that sums over [B, H, T] are means
-        mean_weight = is_real[:, None] / (is_real.sum().clamp(min=1) * rows.weight_sum.shape[1])
-        max_entropy = bound * rows.num_keys.clamp(min=1).log()
-        entropy_excess = (rows.entropy - max_entropy).clamp(min=0).masked_fill(rows.is_null, 0.0)
-        return cls(
-            norm=total(penalty(rows.log_weight_sum) * mean_weight),
-            entropy_excess=total(entropy_excess * mean_weight),
-            entropy=total(rows.entropy.detach() * mean_weight),
-            null_rate=total(rows.is_null * mean_weight),
-        )
-
-    @classmethod
-    def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
-        """Return the unweighted mean over one or more attentions."""
-        return cls(*(torch.stack(values).mean() for values in zip(*terms, strict=True)))
 
 
 DEFAULT_MARGIN = 0.5
@@ -201,9 +137,10 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         """Return λ₁, λ₂, and the sample size."""
         return [*self.weights(getattr(model, "num_updates", 0)), sample_size]
 
-    def losses_of(self, features: Features, model: Any, batch: Batch, part: Part) -> dict[str, Tensor]:
-        """Return the losses of a batch, with the penalty in training, and the means in `LOG_NAMES`."""
-        losses = super().losses_of(features, model, batch, part)
+    def further_losses(
+        self, features: Features, loss: Tensor, model: Any, batch: Batch, part: Part
+    ) -> dict[str, Tensor]:
+        """Return the loss with the penalty in training, and the means in `LOG_NAMES`."""
         norm_weight, entropy_weight, sample_size = batch.numbers.unbind()
         is_real = real_queries(batch.src_tokens, batch.prev_output_tokens, (self.source_padding_idx, self.padding_idx))
         terms = {
@@ -215,7 +152,8 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         mean = RegularizerTerms.mean(all_terms)
         if model.training:
             penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
-            losses["loss"] = losses["loss"] + penalty * sample_size
+            loss = loss + penalty * sample_size
+        losses = {"loss": loss}
         for suffix, one in (("", mean), *((f"_{site}", one) for site, one in terms.items())):
             losses |= {name + suffix: getattr(one, field) * sample_size for field, name in LOG_NAMES.items()}
         return losses

@@ -1,7 +1,7 @@
 """Criteria for tests, built from their flags."""
 
 from relumt.plugin.criterions.attention_regularization import AttentionRegularization, AttentionRegularizationConfig
-from relumt.plugin.criterions.projected_cross_entropy import (
+from relumt.plugin.criterions.fused_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
 )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from relumt.attention import MECHANISMS, AttentionMask, Need, RowStats
 from relumt.errors import UserError
-from relumt.plugin.criterions.attention_regularization import AttentionRegularization, RegularizerTerms
+from relumt.plugin.criterions.attention_regularization import AttentionRegularization
+from relumt.plugin.criterions.regularizer_terms import RegularizerTerms
 from relumt.plugin.model.hooks import attention_hook
 from tests.plugin.criterions.cases import regularized_criterion
 from tests.plugin.model.build import build, sample, task

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relumt.plugin.criterions import projected_cross_entropy as fused
-from relumt.plugin.criterions.projected_cross_entropy import projection_weight
+from relumt.plugin.criterions.fused_cross_entropy import projection_weight
 from tests.plugin.criterions.cases import fused_criterion
 from tests.plugin.model.build import build, sample, task
 
