@@ -1,6 +1,5 @@
 """What all benchmarks share: timing in one process and in processes that take turns, peak memory, files of results."""
 
-import fcntl
 import json
 import math
 import os
@@ -11,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq_worker import write_batches
+from filelock import FileLock
 from torch.profiler import ProfilerActivity, profile
 
 import relumt
@@ -34,7 +34,6 @@ ONE_DEVICE = ["--distributed-world-size", "1"]
 
 PAUSE = 0.02
 """Seconds between two turns; by then the OpenMP threads of the last worker have stopped spinning and sleep."""
-
 
 Speeds = dict[str, Ratio]
 """System → its speed relative to the baseline's."""
@@ -217,7 +216,7 @@ class Measurement:
     """What was measured of a system.
 
     Attributes:
-        warm_up: time and tokens of the first steps, the very first of which may compile.
+        warm_up: time and tokens of the first steps; the very first may compile.
         passes: time and tokens by step, of each pass over the same steps.
         decoding: time and tokens by batch.
         held: bytes that the process held before its first step.
@@ -257,24 +256,20 @@ def measure_in_turns(
         repeats: how often to time the same steps again, whose shapes the libraries then know.
         profiled: number of steps under the profiler.
         time_limit: seconds for each pass over the steps.
-        lock: file to lock while anything is timed; measurements on one machine can then prepare at the same time.
+        lock: file to lock while anything is timed; several measurements can then prepare at the same time.
     """
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches.pt"
-        translated = range(write_batches(batches, reference, warm_up + steps, translations))
+        timed = range(warm_up, warm_up + steps)
+        translated = range(write_batches(batches, reference, timed.stop, translations))
         # A crash of fairseq writes a file to --save-dir.
-        commands = {
-            name: [sys.executable, FAIRSEQ_WORKER, batches, *own, "--save-dir", folder]
-            for name, own in arguments.items()
-        }
+        common = [sys.executable, FAIRSEQ_WORKER, batches]
+        commands = {name: [*common, *own, "--save-dir", folder] for name, own in arguments.items()}
         with running_workers(commands, threads) as workers:
             before = {name: worker.ask("memory") for name, worker in workers.items()}
             first = first_steps(workers) if warm_up else {name: [] for name in workers}
-            with open(lock or os.devnull, "w", encoding="utf-8") as file:
-                if lock:
-                    fcntl.flock(file, fcntl.LOCK_EX)
+            with FileLock(lock) if lock else nullcontext():
                 others = work_in_turns(workers, "train", range(1, warm_up))
-                timed = range(warm_up, warm_up + steps)
                 passes = [work_in_turns(workers, "train", timed, time_limit) for _ in range(repeats + 1)]
                 after = {name: worker.ask("memory") for name, worker in workers.items()}
                 profiles = {name: worker.ask(f"profile {profiled}") for name, worker in workers.items() if profiled}

@@ -1,7 +1,8 @@
 """Compare the Inhibitor's forward kernels with float64 and with each other: python benchmarks/gpu/inhibitor.py OUT.
 
-Errors are of norms, relative to the output in float64, and both kernels get the same inputs, which are exact in
-float16. Times are medians of ROUNDS turns, in which the kernels alternate. OUT/inhibitor.json has all results.
+Errors are norms of differences, relative to the norm of the output in float64. Both kernels get the same inputs, which
+are exact in float16. Times are medians of ROUNDS turns, in which the kernels alternate. OUT/inhibitor.json has all
+results.
 """
 
 import argparse

@@ -18,7 +18,7 @@ from statistics import mean
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
 from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
-from relumt.papers.score_table import Column, ScoreTable, make_rows
+from relumt.papers.score_table import Column, ScoreTable, TableRow, make_rows
 from relumt.papers.table import Body, RunTable, Table, spread_note
 
 TrainFlags = tuple[str, ...]
@@ -129,6 +129,20 @@ def study_columns(datasets: Mapping[str, str]) -> list[Column]:
     return [*compared, *(Column(datasets, measure) for measure in (BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY))]
 
 
+def study_table(
+    name: str,
+    caption: str,
+    rows: dict[str, TableRow],
+    datasets: Mapping[str, str],
+    baseline: str = "softmax",
+    notes: tuple[str, ...] = (),
+) -> StudyTable:
+    """Return a table of models on the dataset of each preset, compared with `baseline` over seeds."""
+    return StudyTable(
+        "", name, caption=caption, rows=rows, columns=study_columns(datasets), baseline=baseline, notes=notes
+    )
+
+
 TABLES: tuple[Table, ...] = (
     LossSearch(
         "",
@@ -138,45 +152,32 @@ TABLES: tuple[Table, ...] = (
             "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
         ),
     ),
-    StudyTable(
-        "",
-        "study",
-        caption="ReLU or softmax: mechanisms",
-        rows=make_rows(*MODELS),
-        columns=study_columns(MULTI30K_DATASETS),
-        baseline="softmax",
-    ),
-    StudyTable(
-        "",
+    study_table("study", "ReLU or softmax: mechanisms", make_rows(*MODELS), MULTI30K_DATASETS),
+    study_table(
         "study_iwslt14",
-        caption="ReLU or softmax: the best models of the study on IWSLT14",
-        rows=make_rows("softmax", *BEST_MODELS),
-        columns=study_columns(IWSLT_DATASETS),
-        baseline="softmax",
+        "ReLU or softmax: the best models of the study on IWSLT14",
+        make_rows("softmax", *BEST_MODELS),
+        IWSLT_DATASETS,
     ),
-    StudyTable(
-        "",
+    study_table(
         "gap",
-        caption="Attention without softmax and without loss",
-        rows=make_rows(*GAP_MODELS),
-        columns=study_columns(MULTI30K_DATASETS),
+        "Attention without softmax and without loss",
+        make_rows(*GAP_MODELS),
+        MULTI30K_DATASETS,
         baseline="softmax_qk_norm",
     ),
-    StudyTable(
-        "",
+    study_table(
         "gap_iwslt14",
-        caption="Attention without softmax and without loss: IWSLT14",
-        rows=make_rows(*GAP_MODELS),
-        columns=study_columns(IWSLT_DATASETS),
+        "Attention without softmax and without loss: IWSLT14",
+        make_rows(*GAP_MODELS),
+        IWSLT_DATASETS,
         baseline="softmax_qk_norm",
     ),
-    StudyTable(
-        "",
+    study_table(
         "study_sites",
-        caption="ReLU or softmax: by attention site",
-        rows=make_rows(SITE_MODELS),
-        columns=study_columns(MULTI30K_DATASETS),
-        baseline="softmax",
+        "ReLU or softmax: by attention site",
+        make_rows(SITE_MODELS),
+        MULTI30K_DATASETS,
         notes=("ReLUFormer has the penalty on entropy, too; the rows with ReLU have only that on row sums",),
     ),
 )

@@ -1,55 +1,33 @@
 """Compile the kernels for Hopper without a GPU, and print a JSON line about the machine code of each."""
 
 import json
-import re
-import subprocess
-import tempfile
-from pathlib import Path
 from unittest import mock
 
 import torch
 import triton
+from machine_code import find_loops
 from triton.backends.compiler import GPUTarget
 
 from relumt.attention.kernels import key_bounds
 from relumt.attention.kernels.hopper import launch
 
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 PRODUCTS = {"forward": 12, "backward_dq": 12, "backward_dq_stats": 16, "backward_dkdv": 24, "backward_dkdv 64": 16}
 """wgmma instructions of a loop over blocks; programs that are compiled around it have others."""
 OPTIONS = ["", "padded", "causal", "dropout", "row_stats", "causal dropout", "causal row_stats dropout"]
 
 
-def disassemble(binary: bytes) -> str:
-    """Return the instructions."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary)
-        file.flush()
-        command = [TOOLS / "nvdisasm", "-c", file.name]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def loops(text: str) -> list[list[str]]:
+def product_loops(binary: bytes) -> list[list[str]]:
     """Return the instructions of the innermost loops with products."""
-    instructions, labels, spans = [], {}, []
-    for line in text.splitlines():
-        if match := re.match(r"\s*(\.L\w+):", line):
-            labels[match[1]] = len(instructions)
-        elif match := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?);", line):
-            instructions.append(match[1])
-    for end, instruction in enumerate(instructions):
-        target = re.search(r"BRA\b.*`\((\.L\w+)\)", instruction)
-        if target and labels.get(target[1], end) < end:
-            spans.append((labels[target[1]], end + 1))
-    spans = [span for span in spans if any("HGMMA" in x for x in instructions[slice(*span)])]
-    inner = [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
-    return [instructions[slice(*span)] for span in inner]
+    instructions, loops = find_loops(binary)
+    loops = [loop for loop in loops if any("HGMMA" in x for x in instructions[loop])]
+    inner = [a for a in loops if not any(b != a and a.start <= b.start and b.stop <= a.stop for b in loops)]
+    return [instructions[loop] for loop in inner]
 
 
 def report(kernel, compiled, options, constants) -> None:
     """Print what the tests check; of several loops, the shortest is the one over blocks."""
     name = f"{kernel.__name__}{' 64' * (constants.get('BT') == 64)}"
-    found = [x for x in loops(disassemble(compiled.asm["cubin"])) if sum("HGMMA" in i for i in x) == PRODUCTS[name]]
+    found = [x for x in product_loops(compiled.asm["cubin"]) if sum("HGMMA" in i for i in x) == PRODUCTS[name]]
     result = {
         "kernel": name,
         "options": options,

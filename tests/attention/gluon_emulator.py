@@ -1,7 +1,7 @@
 """Run the Hopper kernels on a CPU, with their barriers and asynchronous products, to test them without a GPU.
 
 The kernels' source is executed with other modules in place of Gluon. The warpgroups and the loading warp of a program
-are threads, of which one runs at a time; a seeded generator chooses the next one where they meet. TMA writes at once,
+are threads; one runs at a time, and a seeded generator chooses the next one where they meet. TMA writes at once,
 and a product reads its operands only when it is waited for, so a buffer that is released too early gives wrong numbers.
 A deadlock, an access outside a tensor, and a use of an unfinished product raise an error. Layouts are not emulated.
 """
@@ -56,7 +56,7 @@ def update(barrier, arrivals=0, num_bytes=0):
 
 
 class Program:
-    """The threads of a program, of which one runs at a time."""
+    """The threads of a program; one runs at a time."""
 
     def __init__(self, pid, num_programs, seed):
         self.pid, self.num_programs = pid, num_programs
@@ -228,7 +228,7 @@ def emulate(kernel, num_programs, arguments, constants, seed=0):
     """Run a kernel of relumt.attention.kernels.hopper with the arguments of its launch."""
     function = getattr(import_emulated(f"{KERNELS}{kernel.__module__.removeprefix(KERNELS)}"), kernel.__name__)
     converted = [
-        Pointer.of(x) if isinstance(x, torch.Tensor)
+        Pointer.from_tensor(x) if isinstance(x, torch.Tensor)
         else integer(x) if isinstance(x, int)
         else SimpleNamespace(base=x.base, shape=x.shape, strides=x.strides, dtype=x.base.dtype, layout=None)
         if hasattr(x, "block_shape")

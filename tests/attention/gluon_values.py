@@ -77,7 +77,7 @@ class Pointer:
         self.dtype = SimpleNamespace(element_ty=memory.dtype)
 
     @classmethod
-    def of(cls, x):
+    def from_tensor(cls, x):
         length = x.untyped_storage().nbytes() // x.element_size()
         return cls(torch.as_strided(x, (length,), (1,), 0), x.storage_offset())
 

@@ -18,8 +18,8 @@ def disassemble(binary: bytes) -> str:
         return subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
 
 
-def longest_loop(binary: bytes) -> list[str]:
-    """Return the instructions of the longest loop."""
+def find_loops(binary: bytes) -> tuple[list[str], list[slice]]:
+    """Return the instructions, and where their loops are, which may contain others."""
     instructions, labels, loops = [], {}, []
     for line in disassemble(binary).splitlines():
         if match := re.match(r"\s*(\.L\w+):", line):
@@ -28,5 +28,11 @@ def longest_loop(binary: bytes) -> list[str]:
             instructions.append(match[1])
             target = re.search(r"BRA\b.*`\((\.L\w+)\)", match[1])
             if target and target[1] in labels:
-                loops.append(instructions[labels[target[1]] :])
-    return max(loops, key=len)
+                loops.append(slice(labels[target[1]], len(instructions)))
+    return instructions, loops
+
+
+def longest_loop(binary: bytes) -> list[str]:
+    """Return the instructions of the longest loop."""
+    instructions, loops = find_loops(binary)
+    return max((instructions[loop] for loop in loops), key=len)

@@ -105,15 +105,15 @@ def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns():
     """A tile of 64 rows, the second one of a block of 128, in the third of four blocks."""
     pairs = torch.rand(64, 128) > 0.3
     words = torch.zeros(4, 64, 8, 2, dtype=torch.int16)
-    layouts.store_bits(Pointer.of(words), masks_of(pairs), integer(2), 64, 128, 128)
+    layouts.store_bits(Pointer.from_tensor(words), masks_of(pairs), integer(2), 64, 128, 128)
     assert np.array_equal(words[2, 32:].numpy().view(np.uint16), numpy_bits(pairs))
     assert words.count_nonzero() == words[2, 32:].count_nonzero()
 
     ones = Value(torch.full((64, 64), -1, dtype=torch.int32))
-    by_rows = layouts.load_row_words(Pointer.of(words), integer(2), 64, 128, ones)
+    by_rows = layouts.load_row_words(Pointer.from_tensor(words), integer(2), 64, 128, ones)
     assert torch.equal(layouts.keep_columns(ones, by_rows).x, masks_of(pairs).x)
 
-    pointer = Pointer.of(launch.in_pairs(words))
+    pointer = Pointer.from_tensor(launch.in_pairs(words))
     for first in (0, 64):  # columns of the bits are rows now
         ones = Value(torch.full((64, 32), -1, dtype=torch.int32))
         by_columns = layouts.load_words(pointer, integer(2), 64, 128, ones)

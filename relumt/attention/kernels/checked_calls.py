@@ -57,7 +57,7 @@ def _can_compile_pointwise(
     *options: bool,
 ) -> bool:  # fmt: skip
     """Return whether kernels can be used for these options, whatever the length."""
-    configs = PointwiseConfig.of_all_lengths(activation, dtype, output_dtype, head_dim, *options)
+    configs = PointwiseConfig.list_by_length(activation, dtype, output_dtype, head_dim, *options)
     return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
 
 

@@ -71,7 +71,7 @@ class PointwiseConfig:
         )  # fmt: skip
 
     @classmethod
-    def of_all_lengths(
+    def list_by_length(
         cls, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int, has_bias: bool,
         has_key_mask: bool, is_causal: bool, has_row_stats: bool, has_dropout: bool,
     ) -> "list[PointwiseConfig]":  # fmt: skip

@@ -1,4 +1,4 @@
-"""The optimizer of --fp16 and --bf16: fp32 master weights, of which the model has rounded copies."""
+"""The optimizer of --fp16 and --bf16: fp32 master weights; the model has rounded copies."""
 
 from collections.abc import Mapping
 from functools import cached_property

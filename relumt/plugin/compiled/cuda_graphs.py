@@ -18,7 +18,7 @@ MAX_GRAPHS = 512
 """Further shapes are computed without a graph; each graph takes a few MiB."""
 
 Compute = Callable[[Any, Any], Tensor]
-"""(model, batch: a named tuple of tensors) → values, of which the first may have a gradient."""
+"""(model, batch: a named tuple of tensors) → values; the first may have a gradient."""
 
 
 class CudaGraphs:

@@ -30,7 +30,7 @@ DQ_STATS_CONFIG = {"STAGES": 2, "CREGS": 240}
 DKDV_CONFIG = {"BT": BLOCK, "STAGES": 2, "CREGS": 240}
 DKDV_STATS_CONFIG = {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240}
 RANGE_SCALE = {torch.bfloat16: 1.0, torch.float16: 1 / 128}
-"""`layouts.range_scale`, as the inverse of which outputs are scaled."""
+"""`layouts.range_scale`; outputs are divided by it."""
 
 GluonType = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
@@ -78,7 +78,7 @@ def run_backward(
     factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
     activation: Literal["relu"], is_causal: bool, dropout_p: float, kept: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients of q, k and v for those of the results of `run_forward`, the last of which is `kept`."""
+    """Return the gradients of q, k and v for those of the results of `run_forward`; `kept` is the last of them."""
     B, H, T, D = q.shape
     S = k.shape[2]
     grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
