@@ -19,7 +19,6 @@ kv_empty for a warpgroup's keys and values.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
     mbarrier,
     warpgroup_mma,
     warpgroup_mma_wait,
@@ -42,7 +41,7 @@ from relumt.attention.kernels.hopper.layouts import (
     store_gradient,
     unpack,
 )
-from relumt.attention.kernels.hopper.pipeline import allocate_barriers, allocate_ring, load_either, tma_load
+from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, load_either, tma_load
 from relumt.attention.kernels.hopper.tiles import load_bounds, locate, query_blocks
 
 NWG = gl.constexpr(2)
@@ -55,7 +54,8 @@ def load_tiles(
 ):  # fmt: skip
     """Load k and v [64, D] per warpgroup, and blocks of q and dO [BT, D] in turns; TMA pads with zeros."""
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc = descriptors
-    k_bufs, v_bufs, q_bufs, do_bufs, kv_full, kv_empty, q_full, q_empty, do_full, do_empty = buffers
+    k_bufs, v_bufs, q_bufs, do_bufs, barriers = buffers
+    kv_full, kv_empty, q_full, q_empty, do_full, do_empty = barriers
     KeyBounds, Mixed = padding
     H, T, S, num_tiles = sizes
     tiles_per_head = gl.cdiv(S, 128)
@@ -96,7 +96,8 @@ def consumer(
     sizes,
 ):  # fmt: skip
     """Compute the gradients of 64 keys of each tile, and the bits of their pairs."""
-    k_bufs, v_bufs, q_bufs, do_bufs, kv_full, kv_empty, q_full, q_empty, do_full, do_empty = buffers
+    k_bufs, v_bufs, q_bufs, do_bufs, barriers = buffers
+    kv_full, kv_empty, q_full, q_empty, do_full, do_empty = barriers
     GradK, gk_b, gk_h, gk_s, GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, KeyBounds = tensors
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = k_bufs.dtype
@@ -211,20 +212,11 @@ def backward_dkdv(
 
     In `Kept` and `Bits`, T and S are rounded up to multiples of 128.
     """
-    k_bufs = allocate_ring(k_desc, NWG, 64, D)
     v_bufs = allocate_ring(v_desc, NWG, 64, D)
-    q_bufs = allocate_ring(q_desc, STAGES, BT, D)
-    do_bufs = allocate_ring(do_desc, STAGES, BT, D)
-    kv_full = allocate_barriers(NWG, 1)
-    kv_empty = allocate_barriers(NWG, 1)
-    q_full = allocate_barriers(STAGES, 1)
-    q_empty = allocate_barriers(STAGES, NWG)
-    do_full = allocate_barriers(STAGES, 1)
-    do_empty = allocate_barriers(STAGES, NWG)
-    fence_async_shared()
+    k_bufs, q_bufs, do_bufs, barriers = allocate(k_desc, q_desc, do_desc, NWG, BT, STAGES, D)
     # Constants stay out of these tuples, because an assignment would turn them into run-time values.
     descriptors = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc)
-    buffers = (k_bufs, v_bufs, q_bufs, do_bufs, kv_full, kv_empty, q_full, q_empty, do_full, do_empty)
+    buffers = (k_bufs, v_bufs, q_bufs, do_bufs, barriers)
     tensors = (GradK, gk_b, gk_h, gk_s, GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)

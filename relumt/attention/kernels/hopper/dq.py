@@ -41,7 +41,8 @@ def consumer(
     PADDED: gl.constexpr, HAS_FACTOR: gl.constexpr, buffers, tensors, sizes,
 ):  # fmt: skip
     """Compute the gradients of 64 queries of each tile."""
-    q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    q_bufs, k_bufs, v_bufs, barriers = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     GradQ, o_b, o_h, o_t, Factor, f_b, scale, Bits, KeyBounds = tensors
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = q_bufs.dtype

@@ -11,7 +11,6 @@ visit blocks of keys and values; one more warp loads. The barriers are those of 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
     mbarrier,
     warpgroup_mma,
     warpgroup_mma_wait,
@@ -33,7 +32,7 @@ from relumt.attention.kernels.hopper.layouts import (
     store_gradient,
     unpack,
 )
-from relumt.attention.kernels.hopper.pipeline import allocate_barriers, allocate_ring, load_either, tma_load
+from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, load_keys, tma_load
 from relumt.attention.kernels.hopper.tiles import key_blocks, load_bounds, locate
 
 NWG = gl.constexpr(2)
@@ -47,7 +46,10 @@ def load_tiles(
 ):  # fmt: skip
     """Load q and dO [64, D] per warpgroup, and blocks of k and v [BN, D] in turns; TMA pads with zeros."""
     q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
-    q_bufs, do_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    q_bufs, do_bufs, k_bufs, v_bufs, barriers = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
+    rings = (k_bufs, v_bufs, k_full, k_empty, v_full, v_empty)
     KeyBounds, Mixed = padding
     H, T, S, num_tiles = sizes
     tiles_per_head = gl.cdiv(T, 128)
@@ -65,20 +67,7 @@ def load_tiles(
             mbarrier.expect(q_full.index(w), 2 * 64 * D * 2)
             tma_load(q_desc, [b, h, first + 64 * w, 0], q_full.index(w), q_bufs.index(w))
             tma_load(do_desc, [b, h, first + 64 * w, 0], q_full.index(w), do_bufs.index(w))
-        for j in range(start, stop):
-            i = count % STAGES
-            phase = (count // STAGES & 1) ^ 1
-            at = [b, h, j * BN, 0]
-            is_mixed = 0
-            if PADDED:
-                is_mixed = gl.load(Mixed + b * gl.cdiv(S, BN) + j)
-            mbarrier.wait(k_empty.index(i), phase)
-            mbarrier.expect(k_full.index(i), BN * D * 2)
-            load_either(is_mixed, zeroed_k_desc, k_desc, at, k_full.index(i), k_bufs.index(i), PADDED)
-            mbarrier.wait(v_empty.index(i), phase)
-            mbarrier.expect(v_full.index(i), BN * D * 2)
-            load_either(is_mixed, zeroed_v_desc, v_desc, at, v_full.index(i), v_bufs.index(i), PADDED)
-            count += 1
+        count = load_keys(count, start, stop, b, h, S, Mixed, keys, rings, BN, STAGES, D, PADDED)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
 
 
@@ -88,7 +77,8 @@ def consumer(
     DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, buffers, tensors, sizes,
 ):  # fmt: skip
     """Compute the gradients of 64 queries of each tile."""
-    q_bufs, do_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    q_bufs, do_bufs, k_bufs, v_bufs, barriers = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds = tensors
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = q_bufs.dtype
@@ -166,20 +156,11 @@ def backward_dq_stats(
         CREGS: registers per thread of the warpgroups.
         STAGES: number of buffers for blocks of keys.
     """
-    q_bufs = allocate_ring(q_desc, NWG, 64, D)
     do_bufs = allocate_ring(do_desc, NWG, 64, D)
-    k_bufs = allocate_ring(k_desc, STAGES, BN, D)
-    v_bufs = allocate_ring(v_desc, STAGES, BN, D)
-    q_full = allocate_barriers(NWG, 1)
-    q_empty = allocate_barriers(NWG, 1)
-    k_full = allocate_barriers(STAGES, 1)
-    k_empty = allocate_barriers(STAGES, NWG)
-    v_full = allocate_barriers(STAGES, 1)
-    v_empty = allocate_barriers(STAGES, NWG)
-    fence_async_shared()
+    q_bufs, k_bufs, v_bufs, barriers = allocate(q_desc, k_desc, v_desc, NWG, BN, STAGES, D)
     # Constants stay out of these tuples, because an assignment would turn them into run-time values.
     descriptors = (q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    buffers = (q_bufs, do_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty)
+    buffers = (q_bufs, do_bufs, k_bufs, v_bufs, barriers)
     tensors = (GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)

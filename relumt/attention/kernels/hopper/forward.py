@@ -81,7 +81,8 @@ def consumer(
     PADDED: gl.constexpr, ROW_STATS: gl.constexpr, DROPOUT: gl.constexpr, buffers, tensors, sizes,
 ):  # fmt: skip
     """Compute what belongs to 64 queries of each tile."""
-    q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    q_bufs, k_bufs, v_bufs, barriers = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     Out, o_b, o_h, o_t, Factor, f_b, f_t, WeightSum, WLogW, Kept, Seed, threshold, scale, KeyBounds = tensors
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = q_bufs.dtype

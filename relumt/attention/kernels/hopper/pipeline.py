@@ -1,4 +1,4 @@
-"""Shared memory, barriers and the loading warp of the kernels that hold queries: `forward` and `dq`.
+"""Shared memory and barriers of the kernels, and the loading warp of those that hold queries: `forward` and `dq`.
 
               q_full                   k_full, v_full
     producer ───────> warpgroups  ... producer ───────> warpgroups
@@ -6,9 +6,9 @@
               q_empty                  k_empty, v_empty
 
 Each warpgroup has one buffer of 64 queries. Blocks of keys and of values go through rings of STAGES buffers, which all
-warpgroups read. A "full" barrier completes when TMA has written its bytes, an "empty" one when every warpgroup that
-reads the buffer has arrived. Both sides count blocks and tiles from 0: block `count` uses buffer count % STAGES, and
-its phase is count // STAGES % 2.
+warpgroups read. `dkdv` holds keys and values, and visits queries and their dO. A "full" barrier completes when TMA has
+written its bytes, an "empty" one when every warpgroup that reads the buffer has arrived. Both sides count blocks and
+tiles from 0: block `count` uses buffer count % STAGES, and its phase is count // STAGES % 2.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -38,19 +38,25 @@ def allocate_barriers(num: gl.constexpr, arrivals: gl.constexpr):
 
 
 @gluon.jit
-def allocate(q_desc, k_desc, v_desc, NWG: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr):
-    """Allocate one buffer of queries per warpgroup, a ring of buffers of keys and of values, and their barriers."""
-    q_bufs = allocate_ring(q_desc, NWG, 64, D)
-    k_bufs = allocate_ring(k_desc, STAGES, BN, D)
-    v_bufs = allocate_ring(v_desc, STAGES, BN, D)
-    q_full = allocate_barriers(NWG, 1)
-    q_empty = allocate_barriers(NWG, 1)
-    k_full = allocate_barriers(STAGES, 1)
-    k_empty = allocate_barriers(STAGES, NWG)
-    v_full = allocate_barriers(STAGES, 1)
-    v_empty = allocate_barriers(STAGES, NWG)
+def allocate(
+    held_desc, first_desc, second_desc, NWG: gl.constexpr, rows: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr
+):
+    """Allocate a buffer [64, D] per warpgroup for what it holds, two rings [rows, D] for what it visits, and barriers.
+
+    The barriers are those of the held buffers, of the first ring and of the second, each full and empty.
+    """
+    held_bufs = allocate_ring(held_desc, NWG, 64, D)
+    first_bufs = allocate_ring(first_desc, STAGES, rows, D)
+    second_bufs = allocate_ring(second_desc, STAGES, rows, D)
+    held_full = allocate_barriers(NWG, 1)
+    held_empty = allocate_barriers(NWG, 1)
+    first_full = allocate_barriers(STAGES, 1)
+    first_empty = allocate_barriers(STAGES, NWG)
+    second_full = allocate_barriers(STAGES, 1)
+    second_empty = allocate_barriers(STAGES, NWG)
     fence_async_shared()
-    return q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty
+    barriers = (held_full, held_empty, first_full, first_empty, second_full, second_empty)
+    return held_bufs, first_bufs, second_bufs, barriers
 
 
 @gluon.jit
@@ -66,13 +72,45 @@ def load_either(is_mixed, zeroed_desc, desc, at, full, buffer, PADDED: gl.conste
 
 
 @gluon.jit
+def load_keys(
+    count, start, stop, b, h, S, Mixed, descriptors, rings, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr,
+    PADDED: gl.constexpr,
+):  # fmt: skip
+    """Load blocks `start` to `stop` of k and v [BN, D] in turns; the first is block `count` of all tiles.
+
+    Returns:
+        The count for the next tile.
+    """
+    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
+    k_bufs, v_bufs, k_full, k_empty, v_full, v_empty = rings
+    for j in range(start, stop):
+        i = count % STAGES
+        phase = (count // STAGES & 1) ^ 1
+        at = [b, h, j * BN, 0]
+        is_mixed = 0
+        if PADDED:
+            is_mixed = gl.load(Mixed + b * gl.cdiv(S, BN) + j)
+        mbarrier.wait(k_empty.index(i), phase)
+        mbarrier.expect(k_full.index(i), BN * D * 2)
+        load_either(is_mixed, zeroed_k_desc, k_desc, at, k_full.index(i), k_bufs.index(i), PADDED)
+        mbarrier.wait(v_empty.index(i), phase)
+        mbarrier.expect(v_full.index(i), BN * D * 2)
+        load_either(is_mixed, zeroed_v_desc, v_desc, at, v_full.index(i), v_bufs.index(i), PADDED)
+        count += 1
+    return count
+
+
+@gluon.jit
 def producer(
     NWG: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
     PADDED: gl.constexpr, descriptors, buffers, padding, sizes,
 ):  # fmt: skip
     """Load tiles of q [64, D] per warpgroup, and blocks of k and v [BN, D] in turns; TMA pads with zeros."""
     q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
-    q_bufs, k_bufs, v_bufs, q_full, q_empty, k_full, k_empty, v_full, v_empty = buffers
+    q_bufs, k_bufs, v_bufs, barriers = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
+    rings = (k_bufs, v_bufs, k_full, k_empty, v_full, v_empty)
     KeyBounds, Mixed = padding
     H, T, S, num_tiles = sizes
     BM: gl.constexpr = 64 * NWG
@@ -90,17 +128,5 @@ def producer(
             mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(w), 64 * D * 2)
             tma_load(q_desc, [b, h, first + 64 * w, 0], q_full.index(w), q_bufs.index(w))
-        for j in range(start, stop):
-            i = count % STAGES
-            phase = (count // STAGES & 1) ^ 1
-            is_mixed = 0
-            if PADDED:
-                is_mixed = gl.load(Mixed + b * gl.cdiv(S, BN) + j)
-            mbarrier.wait(k_empty.index(i), phase)
-            mbarrier.expect(k_full.index(i), BN * D * 2)
-            load_either(is_mixed, zeroed_k_desc, k_desc, [b, h, j * BN, 0], k_full.index(i), k_bufs.index(i), PADDED)
-            mbarrier.wait(v_empty.index(i), phase)
-            mbarrier.expect(v_full.index(i), BN * D * 2)
-            load_either(is_mixed, zeroed_v_desc, v_desc, [b, h, j * BN, 0], v_full.index(i), v_bufs.index(i), PADDED)
-            count += 1
+        count = load_keys(count, start, stop, b, h, S, Mixed, keys, rings, BN, STAGES, D, PADDED)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
