@@ -234,7 +234,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     path, *arguments = sys.argv[1:]
-    system = FairseqSystem(build_trainer(arguments), torch.load(path))
+    from fairseq import utils
+
+    trainer, batches = build_trainer(arguments), torch.load(path)
+    if trainer.cuda:  # as fairseq's data loader does, so that copies to the GPU do not wait
+        batches = utils.apply_to_sample(torch.Tensor.pin_memory, batches)
+    system = FairseqSystem(trainer, batches)
     for line in sys.stdin:
         name, *numbers = line.split()
         print(json.dumps(answer(system, name, int(*numbers))), file=answers)

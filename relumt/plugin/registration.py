@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+import fairseq.optim.adam
+import torch
 from fairseq import options
 from fairseq.data import iterators
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
@@ -25,6 +27,7 @@ from relumt.errors import UserError
 from relumt.plugin.batches import TrainingEpochBatchIterator
 from relumt.plugin.checkpoints import fairseq_hooks
 from relumt.plugin.cpu_products import limit_compiled_products, select_fp32_backend
+from relumt.plugin.fused_adam import fused_adam_class
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.search.generator import BeamSearchGenerator
 from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, check_length_penalty
@@ -76,6 +79,7 @@ def build_generator(
 
 
 iterators.EpochBatchIterator = TrainingEpochBatchIterator
+fairseq.optim.adam.get_fused_adam_class = fused_adam_class
 FairseqTask.build_generator = build_generator
 TranslationTask.post_validate = post_validate
 options.GenerationConfig = PenaltyGenerationConfig  # the flags
@@ -87,3 +91,4 @@ hydra_init()
 fairseq_hooks.install()
 limit_compiled_products()
 select_fp32_backend()
+torch.backends.cuda.enable_cudnn_sdp(False)  # it plans every new shape of softmax for 8 ms; --compile repeats shapes

@@ -1,4 +1,4 @@
-"""Checks of the flags that choose the device and the number format of training."""
+"""Checks of the flags that choose the device, the number format and the compilation of training."""
 
 from argparse import Namespace
 
@@ -16,13 +16,16 @@ CPU_BF16_FLAG = "--cpu-bf16"
 
 
 def check_training_device(args: Namespace) -> None:
-    """Check that the machine has what --fp16, --bf16, --amp or --cpu-bf16 need.
+    """Check that the machine has what --fp16, --bf16, --amp or --cpu-bf16 need, and that --compile can be used.
 
     On a CPU, fairseq fails with a traceback, ignores these flags or trains slowly in half precision.
 
     Raises:
-        UserError: the flags need a GPU, and there is none or --cpu rules it out; or --cpu-bf16 cannot be used.
+        UserError: the flags need a GPU, and there is none or --cpu rules it out; or --cpu-bf16 or --compile cannot be
+            used.
     """
+    if getattr(args, "compile", False) and getattr(args, "quantization_config_path", None):
+        raise UserError("--compile cannot be combined with --quantization-config-path, which replaces layers; drop one")
     uses_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
     if getattr(args, "cpu_bf16", False):
         if uses_gpu:

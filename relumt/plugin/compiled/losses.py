@@ -13,12 +13,16 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import LayerDropModuleList
 from torch import Tensor
+from torch.nn.attention import SDPBackend as Backend
+from torch.nn.attention import sdpa_kernel
 
 from relumt.errors import UserError, print_status
 from relumt.plugin.compiled.cuda_graphs import CudaGraphs
 from relumt.plugin.compiled.features import Function, Part, compiled, grow_positions
 from relumt.plugin.model.mechanism_transformer import MechanismTransformer
 
+SOFTMAX_BACKENDS = [Backend.CUDNN_ATTENTION, Backend.FLASH_ATTENTION, Backend.EFFICIENT_ATTENTION, Backend.MATH]
+"""Those that PyTorch chooses from: cuDNN's plans pay where shapes repeat (`registration.py`)."""
 WARM_UP_SENTENCES = 6
 WARM_UP_LENGTHS = 20, 28
 """S and T of the batch to compile for. All sizes differ, because the compiler takes equal ones for one."""
@@ -58,6 +62,7 @@ class CompiledLosses:
         self.warm: set[tuple[bool, bool]] = set()
         self.graphs = CudaGraphs(self.compute)
 
+    @sdpa_kernel(SOFTMAX_BACKENDS)
     def __call__(self, model: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch, and all losses by name without gradients, on the CPU.
 

@@ -109,6 +109,22 @@ def test_what_cannot_be_compiled_is_refused(flags, reason, only_traced, tmp_path
         trainer.train_step(batches(1))
 
 
+def test_layers_that_training_replaces_are_refused(tmp_path):
+    with pytest.raises(UserError, match="--compile cannot be combined with --quantization-config-path"):
+        build(tmp_path, "softmax", "--compile", "--quantization-config-path", "pq.yaml")
+
+
+def test_cudnn_computes_softmax_where_shapes_repeat():
+    seen = []
+    step = CompiledLosses(
+        lambda *_: seen.append(torch.backends.cuda.cudnn_sdp_enabled()) or {"loss": torch.ones(())}, (1, 1)
+    )
+    step.warm = {(True, True)}
+    tokens = torch.full((2, 4), 5)
+    step(torch.nn.Linear(1, 1), Batch(tokens, tokens, tokens, torch.ones(1)))
+    assert seen == [True] and not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_lengths_are_rounded_up_to_few_that_are_at_most_an_eighth_longer():
     rounded = {n: round_up(n) for n in range(2, 2049)}
     assert all(n <= found <= n * 1.125 for n, found in rounded.items())
