@@ -1,7 +1,7 @@
 """What pages of docs/results/ measure of trained models besides `relumt analyze`.
 
     python benchmarks/studies.py calibration RUN…
-    python benchmarks/studies.py attention-by-length RUN… --groups 5
+    python benchmarks/studies.py by-length RUN… --groups 5
     python benchmarks/studies.py bleu-by-length RUN… --groups 4
     python benchmarks/studies.py filtering RUN… --subset test --noise 0.1
 
@@ -11,8 +11,9 @@ is one.
 calibration          how often a model predicts the next token of the references, and with how much confidence. The
                      error is the expected calibration error (Guo et al. 2017, Eq. 3): |accuracy − confidence| in 15
                      equal intervals of confidence, weighted by their numbers of tokens
-attention-by-length  the largest weight of an attention row divided by the sum of its weights, by source length: means
-                     over the rows that are not null, heads and layers. The decoder reads the references
+by-length            by source length: the loss of the references' tokens, and for each site the largest weight of an
+                     attention row divided by the sum of its weights, its entropy in nats, and how many rows are null:
+                     means over rows (the first two: those that are not null), heads and layers
 bleu-by-length       tokenized BLEU of the validation set by the number of source words, with the chosen length penalty
 filtering            how well the null rate tells translations from noise, compared with cross-entropy ([RL] §5.2):
                      the probability that a pair with another pair's target gets a higher score (AUC), and the precision
@@ -22,7 +23,7 @@ filtering            how well the null rate tells translations from noise, compa
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from timing import print_origin
 from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.attention.metrics.attention_metrics import normalize
+from relumt.attention.metrics.attention_metrics import entropy, is_null_row, normalize
 from relumt.errors import UserError, exit_on_user_error
 from relumt.installation import prepare_fairseq_import
 from relumt.plugin.options import SITES
@@ -43,6 +44,7 @@ MAX_TOKENS = 4096
 BATCH_SIZE = 50
 INTERVALS = 15
 RECALLS = (0.5, 0.8, 0.9, 0.95)
+ROW_MEASURES = ("largest share", "entropy", "null rows")
 
 Row = list[str]
 
@@ -69,17 +71,20 @@ def calibration_error(confidence: Tensor, correct: Tensor) -> float:
     return surplus.abs().sum().item() / len(confidence)
 
 
+def predict(loaded: Any, batch: dict[str, Any]) -> Tensor:
+    """Return ln p of each target token and of the most probable one, and whether they are the same: [tokens, 3]."""
+    with torch.no_grad():
+        log_p = loaded.model.get_normalized_probs(loaded.model(**batch["net_input"]), log_probs=True)
+    target = batch["target"][..., None]
+    best, prediction = log_p.max(-1, keepdim=True)
+    columns = torch.cat((log_p.gather(-1, target), best, prediction.eq(target)), -1)  # [B, T, 3]
+    return columns[target.ne(loaded.task.target_dictionary.pad()).squeeze(-1)].double().cpu()
+
+
 def calibration(run: Path, args: argparse.Namespace) -> Iterator[Row]:
     """Yield tokens, bits per token, accuracy, confidence and calibration error over all target tokens."""
     loaded, _ = load(run, args)
-    found = []
-    for batch in loaded.batches(args.subset, MAX_TOKENS):
-        with torch.no_grad():
-            log_p = loaded.model.get_normalized_probs(loaded.model(**batch["net_input"]), log_probs=True)
-        target = batch["target"][..., None]
-        best, prediction = log_p.max(-1, keepdim=True)
-        columns = torch.cat((log_p.gather(-1, target), best, prediction.eq(target)), -1)  # [B, T, 3]
-        found.append(columns[target.ne(loaded.task.target_dictionary.pad()).squeeze(-1)].double().cpu())
+    found = [predict(loaded, batch) for batch in loaded.batches(args.subset, MAX_TOKENS)]
     log_p_target, log_p_best, correct = torch.cat(found).unbind(-1)
     confidence = log_p_best.exp().clamp(max=1)
     bits = -log_p_target.mean().item() / math.log(2)
@@ -87,8 +92,8 @@ def calibration(run: Path, args: argparse.Namespace) -> Iterator[Row]:
     yield [str(len(correct)), f"{bits:.3f}", *(f"{100 * value:.2f}%" for value in shares)]
 
 
-def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
-    """Yield the mean largest share of a row at each site, by group of sentences.
+def by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
+    """Yield lengths, the mean loss, and the mean of each of ROW_MEASURES at each site, by group of sentences.
 
     Raises:
         UserError: an attention has no weights, or negative ones.
@@ -103,6 +108,7 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
     reader = BatchReader(loaded.task, find_subwords(data_bin, loaded.task.cfg.target_lang))
     dataset = loaded.task.dataset(args.subset)
     for indices in np.array_split(np.argsort(dataset.src_sizes, kind="stable"), args.groups):
+        losses = []
         means: dict[str, dict[str, RunningMeans]] = {site: defaultdict(RunningMeans) for site in SITES}
         for start in range(0, len(indices), BATCH_SIZE):
             batch = loaded.to_device(dataset.collater([dataset[i] for i in indices[start : start + BATCH_SIZE]]))
@@ -115,14 +121,23 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
                 if result.weights is None or attention.mechanism.has_negative_weights:
                     raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
                 rows = select_rows(result.weights, mask, *tokens[attention.site], reader.unit).weights
-                means[attention.site][name].add("largest share", normalize(rows).amax(-1))
+                is_null = is_null_row(rows)
+                values = normalize(rows).amax(-1), entropy(rows).masked_fill(is_null, math.nan), is_null.float()
+                for measure, value in zip(ROW_MEASURES, values, strict=True):
+                    means[attention.site][name].add(measure, value)
 
-            with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):
-                loaded.force_decode(batch)
+            with attention_hook(loaded.model, collect, Need.WEIGHTS):
+                losses.append(-predict(loaded, batch)[:, 0])
         lengths = dataset.src_sizes[indices]
-        layers = ([found.heads("largest share").nanmean().item() for found in means[site].values()] for site in SITES)
-        shares = (np.nanmean(values) if values else math.nan for values in layers)
-        yield [f"{lengths.min()}–{lengths.max()}", *("" if math.isnan(value) else f"{value:.3f}" for value in shares)]
+        cells = (mean_of_layers(means[site].values(), measure) for measure in ROW_MEASURES for site in SITES)
+        yield [f"{lengths.min()}–{lengths.max()}", f"{torch.cat(losses).mean():.3f}", *cells]
+
+
+def mean_of_layers(layers: Iterable[Any], measure: str) -> str:
+    """Return the mean of a measure over the layers and heads of a site, "" if no row has it."""
+    heads = [found.heads(measure) for found in layers]
+    mean = torch.cat(heads).nanmean().item() if heads else math.nan
+    return "" if math.isnan(mean) else f"{mean:.3f}"
 
 
 def bleu_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
@@ -194,7 +209,10 @@ def filtering(run: Path, args: argparse.Namespace) -> Iterator[Row]:
 
 STUDIES: dict[str, tuple[Callable[[Path, argparse.Namespace], Iterator[Row]], Row]] = {
     "calibration": (calibration, ["tokens", "bits per token", "accuracy", "confidence", "error"]),
-    "attention-by-length": (attention_by_length, ["source tokens", *SITES]),
+    "by-length": (
+        by_length,
+        ["source tokens", "loss", *(f"{measure}, {site}" for measure in ROW_MEASURES for site in SITES)],
+    ),
     "bleu-by-length": (bleu_by_length, ["source words", "sentences", "BLEU", "brevity penalty", "signature"]),
     "filtering": (
         filtering,

@@ -17,10 +17,13 @@ from tests.runs.cases import scored_record
 def test_studies_of_a_model(run, data, tmp_path):
     torch.manual_seed(1)
     checkpoint = write_checkpoint(tmp_path, "--attention", "softmax")
-    rows = run("studies.py", "attention-by-length", checkpoint, "--data", data, "--groups", "6")
+    rows = run("studies.py", "by-length", checkpoint, "--data", data, "--groups", "6")
     assert [row[1] for row in rows] == ["1–1", "3–3", "4–4", "6–6", "7–7", "9–9"]
-    assert rows[0][2] == rows[0][4] == "1.000"  # a single source token has all the weight
-    assert all(1 / length < float(row[2]) < 1 for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True))
+    assert all(float(row[2]) == pytest.approx(math.log(len(dictionary())), abs=0.7) for row in rows)
+    assert rows[0][3] == rows[0][5] == "1.000"  # a single source token has all the weight
+    for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True):
+        assert 1 / length < float(row[3]) < 1 and math.log(length) / 2 < float(row[6]) < math.log(length) + 1e-3
+        assert row[9:] == ["0.000"] * 3  # softmax has no null rows
     ((_, tokens, *values),) = run("studies.py", "calibration", checkpoint, "--data", data)
     bits, accuracy, confidence, error = (float(value.rstrip("%")) for value in values)
     assert int(tokens) == 4 * sum(target for _, target in LENGTHS)
