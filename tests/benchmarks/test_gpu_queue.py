@@ -12,9 +12,9 @@ QUEUE = BENCHMARKS / "gpu"
 ITEMS = sorted(path.name for path in QUEUE.glob("*.sh") if path.name not in ("item.sh", "pack.sh"))
 
 
-def call(program, *arguments, cwd=None):
+def call(program, *arguments, cwd=None, **variables):
     """Run a program from another folder than the checkout, with this Python, as on a machine that has all packages."""
-    environment = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""} | variables
     return subprocess.run([program, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, env=environment)
 
 
@@ -37,12 +37,13 @@ def test_an_invalid_call_is_refused_in_one_line(name, arguments, message, tmp_pa
         ("full_training.sh", ["| reluformer | 1 |", "| softmax | 1 |", '"valid_loss"']),
         ("hopper.sh", ["| hangs | hung |"]),
         ("inhibitor.sh", ["| plain | 1 × 1 × 9 × 10, 5, 6 |", "| causal |"]),
-        ("many_seeds.sh", ["| relu_l1_p8_qk_norm | "]),
+        ("many_seeds.sh", ["| relu_l1_p8_qk_norm | ", "## Held-out text"]),
     ],
 )
 def test_an_item_runs_on_a_cpu(name, expected, tmp_path):
     """`steps.sh` is missing: it needs data-bins of real text."""
-    done = call(QUEUE / name, tmp_path, tmp_path / "out", "--tiny", cwd=tmp_path)
+    (tmp_path / "text.txt").write_text("The house is old.\n")
+    done = call(QUEUE / name, tmp_path, tmp_path / "out", "--tiny", cwd=tmp_path, HELD_OUT="text.txt")
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "out" / "report.md").read_text()
     assert all(text in report for text in expected)
