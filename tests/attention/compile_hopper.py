@@ -1,5 +1,6 @@
 """Compile the kernels for Hopper without a GPU, and print a JSON line about the machine code of each."""
 
+import itertools
 import json
 from unittest import mock
 
@@ -10,9 +11,10 @@ from triton.backends.compiler import GPUTarget
 
 from relumt.attention.kernels import key_bounds
 from relumt.attention.kernels.hopper import launch
+from relumt.attention.kernels.hopper.selection import HEAD_DIMS
 
-PRODUCTS = {"forward": 12, "backward_dq": 12, "backward_dq_stats": 16, "backward_dkdv": 24, "backward_dkdv 64": 16}
-"""wgmma instructions of a loop over blocks; programs that are compiled around it have others."""
+PRODUCTS = {"forward": (1, 1), "backward_dq": (1, 1), "backward_dq_stats": (2, 1), "backward_dkdv": (2, 2)}
+"""Products of a loop over blocks that sum over D, and those that sum over the block."""
 OPTIONS = ["", "padded", "causal", "dropout", "row_stats", "causal dropout", "causal row_stats dropout"]
 
 
@@ -25,14 +27,18 @@ def product_loops(binary: bytes) -> list[list[str]]:
 
 
 def report(kernel, compiled, options, constants) -> None:
-    """Print what the tests check; of several loops, the shortest is the one over blocks."""
-    name = f"{kernel.__name__}{' 64' * (constants.get('BT') == 64)}"
-    found = [x for x in product_loops(compiled.asm["cubin"]) if sum("HGMMA" in i for i in x) == PRODUCTS[name]]
+    """Print what the tests check; of several loops, the shortest are those of the warpgroups over blocks."""
+    over_dims, over_block = PRODUCTS[kernel.__name__]
+    block = constants.get("BT", 128)
+    num = (over_dims * constants["D"] + over_block * block) // 16  # a wgmma sums over 16
+    found = [x for x in product_loops(compiled.asm["cubin"]) if sum("HGMMA" in i for i in x) == num]
+    found = sorted(found, key=len)[: constants.get("NWG", 2)]
     result = {
-        "kernel": name,
+        "kernel": kernel.__name__,
+        "head_dim": constants["D"],
         "options": options,
         "loops": len(found),
-        "instructions": min(len(loop) for loop in found),
+        "instructions": len(found[0]),
         "spills": sum("LDL" in x or "STL" in x for loop in found for x in loop),
         "serialized": any(all("gsb0" in x for x in loop if "HGMMA" in x) for loop in found),
         "shared": compiled.metadata.shared,
@@ -40,9 +46,9 @@ def report(kernel, compiled, options, constants) -> None:
     print(json.dumps(result), flush=True)
 
 
-def compile_call(dtype: torch.dtype, options: str) -> None:
+def compile_call(dtype: torch.dtype, D: int, options: str) -> None:
     """Compile the kernels of both passes."""
-    q, k, v, grad = (torch.empty(16, 2048, 8, 64, dtype=dtype, device="meta").transpose(1, 2) for _ in range(4))
+    q, k, v, grad = (torch.empty(16, 2048, 8, D, dtype=dtype, device="meta").transpose(1, 2) for _ in range(4))
     factor = torch.empty(16, 2048 if "causal" in options else 1, device="meta")
     key_mask = torch.empty(16, 2048, dtype=torch.bool, device="meta") if "padded" in options else None
     dropout_p = 0.1 if "dropout" in options else 0.0
@@ -59,16 +65,15 @@ def main() -> None:
     driver = mock.Mock(get_current_target=lambda: GPUTarget("cuda", 90, 32))
     triton.runtime.driver.set_active(driver)
     run = triton.JITFunction.run
-    for dtype in (torch.bfloat16, torch.float16):
-        for options in OPTIONS:
+    for dtype, D, options in itertools.product((torch.bfloat16, torch.float16), HEAD_DIMS, OPTIONS):
 
-            def compile_only(kernel, *arguments, warmup, dtype=dtype, options=options, **constants):
-                compiled = run(kernel, *arguments, warmup=True, **constants)
-                if "hopper" in kernel.__module__ and "CREGS" in constants:
-                    report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), constants)
+        def compile_only(kernel, *arguments, warmup, dtype=dtype, options=options, **constants):
+            compiled = run(kernel, *arguments, warmup=True, **constants)
+            if "hopper" in kernel.__module__ and "CREGS" in constants:
+                report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), constants)
 
-            with mock.patch.object(triton.JITFunction, "run", compile_only):
-                compile_call(dtype, options)
+        with mock.patch.object(triton.JITFunction, "run", compile_only):
+            compile_call(dtype, D, options)
 
 
 if __name__ == "__main__":

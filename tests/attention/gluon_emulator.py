@@ -124,12 +124,13 @@ def wait_for(barrier, phase):
 
 
 def copy_by_tma(descriptor, at, barrier, buffer):
-    block = torch.zeros(buffer.x.shape, dtype=buffer.dtype)
+    block = torch.zeros(descriptor.block_shape, dtype=buffer.dtype)
     bounds = [(int(i), min(int(i) + n, size)) for i, n, size in zip(at, block.shape, descriptor.shape, strict=True)]
     if all(start < stop for start, stop in bounds):
         x = torch.as_strided(descriptor.base, descriptor.shape, descriptor.strides)
         x = x[tuple(slice(*bound) for bound in bounds)]
         block[tuple(slice(n) for n in x.shape)] = x
+    assert buffer.x.shape == block.shape
     buffer.x.copy_(block)
     update(barrier, num_bytes=-block.numel() * block.element_size())
 
@@ -230,7 +231,7 @@ def emulate(kernel, num_programs, arguments, constants, seed=0):
     converted = [
         Pointer.from_tensor(x) if isinstance(x, torch.Tensor)
         else integer(x) if isinstance(x, int)
-        else SimpleNamespace(base=x.base, shape=x.shape, strides=x.strides, dtype=x.base.dtype, layout=None)
+        else SimpleNamespace(**vars(x), dtype=x.base.dtype)
         if hasattr(x, "block_shape")
         else x
         for x in arguments

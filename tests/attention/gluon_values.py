@@ -147,7 +147,7 @@ def inline_asm(asm, constraints, arguments, dtype, is_pure, pack):
     if asm.startswith("cvt.rn"):
         half = torch.bfloat16 if "bf16" in asm else torch.float16
         result = round_pairs(*args, half, "relu" in asm, "satfinite" in asm)
-    elif asm.startswith("mov.b32 {$0, $1}"):
+    elif asm.startswith(("mov.b32 {$0, $1}", "mov.b64 {$0, $1}")):
         return tuple(Value(x) for x in args[0].contiguous().view(dtype[0]).unflatten(-1, (-1, 2)).unbind(-1))
     elif "set.gt.u32" in asm:
         half = torch.bfloat16 if "bf16" in asm else torch.float16

@@ -12,22 +12,34 @@ pytest.importorskip("triton.experimental.gluon")
 
 MAX_SHARED = 227 * 1024
 MAX_INSTRUCTIONS = {
-    ("forward", "bfloat16"): 145,
-    ("forward", "bfloat16 padded"): 145,
-    ("forward", "bfloat16 row_stats"): 380,
-    ("forward", "bfloat16 dropout"): 430,
-    ("backward_dkdv", "bfloat16"): 325,
-    ("backward_dkdv", "bfloat16 dropout"): 450,
-    ("backward_dq", "bfloat16"): 315,
-    ("backward_dkdv 64", "bfloat16 row_stats"): 340,
-    ("backward_dq_stats", "bfloat16 row_stats"): 510,
+    ("forward", 64, "bfloat16"): 145,
+    ("forward", 64, "bfloat16 padded"): 145,
+    ("forward", 64, "bfloat16 row_stats"): 380,
+    ("forward", 64, "bfloat16 dropout"): 430,
+    ("backward_dkdv", 64, "bfloat16"): 325,
+    ("backward_dkdv", 64, "bfloat16 dropout"): 450,
+    ("backward_dq", 64, "bfloat16"): 315,
+    ("backward_dkdv", 64, "bfloat16 row_stats"): 315,
+    ("backward_dq_stats", 64, "bfloat16 row_stats"): 510,
+    ("forward", 128, "bfloat16"): 152,
+    ("forward", 128, "bfloat16 padded"): 153,
+    ("forward", 128, "bfloat16 row_stats"): 393,
+    ("forward", 128, "bfloat16 dropout"): 440,
+    ("backward_dkdv", 128, "bfloat16"): 249,
+    ("backward_dkdv", 128, "bfloat16 dropout"): 322,
+    ("backward_dq", 128, "bfloat16"): 315,
+    ("backward_dkdv", 128, "bfloat16 row_stats"): 362,
+    ("backward_dq_stats", 128, "bfloat16 row_stats"): 556,
 }
-"""Instructions of a warp for a block of 128 keys or queries (or 64), a twentieth more than counted with Triton 3.6.
+"""Instructions of a warp for a block, by head size: a twentieth more than counted with Triton 3.6.
 
-Tensor cores need 8 cycles for what 64 instructions do in `forward` and `backward_dq`: 512 per block, 1024 in
-`backward_dkdv` (512 with blocks of 64), and 768 in `backward_dq_stats`.
+Blocks have 128 keys or queries, but 64 in `backward_dkdv` with 128 dimensions or row stats. Tensor cores need 128
+cycles for a product of 64 x 64 x 64 numbers. So a block takes them, with 64 and with 128 dimensions, 512 and 1024
+cycles in `forward` and `backward_dq`, 1024 in `backward_dkdv` (512 with row stats and 64 dimensions), and 768 and 1536
+in `backward_dq_stats`.
 """
-MAX_SPILLS = {("forward", "float16 dropout"): 8}
+MAX_SPILLS = {("backward_dkdv", 128): 6, ("backward_dq_stats", 128): 12}
+"""Loads and stores of two warpgroups for a block: about a hundredth of their instructions."""
 
 
 @pytest.mark.slow
@@ -40,10 +52,10 @@ def test_no_kernel_spills_in_its_loop_or_is_serialized_or_has_more_instructions_
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 2 * 7 * 3
+    assert len(results) == 2 * 2 * 7 * 3
     for x in results:
-        name = x["kernel"], x["options"]
+        name = x["kernel"], x["head_dim"], x["options"]
         assert x["loops"] >= 2 and not x["serialized"] and x["shared"] <= MAX_SHARED, x
-        assert x["spills"] <= MAX_SPILLS.get(name, 0), x
+        assert x["spills"] <= MAX_SPILLS.get(name[:2], 0), x
         assert x["instructions"] <= MAX_INSTRUCTIONS.get(name, x["instructions"]), x
-    assert MAX_INSTRUCTIONS.keys() <= {(x["kernel"], x["options"]) for x in results}
+    assert MAX_INSTRUCTIONS.keys() <= {(x["kernel"], x["head_dim"], x["options"]) for x in results}

@@ -16,7 +16,7 @@ from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from tests.attention import gluon_emulator
 from tests.attention.gluon_values import Pointer, Value, integer
 
-H, D = 2, 64
+H = 2
 POSITIONS = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
 """Bits of columns 8k + c of a word, for each k."""
 TOLERANCE = {torch.bfloat16: 5e-3, torch.float16: 6e-4}
@@ -101,11 +101,14 @@ def numpy_bits(pairs):
     return (bits.astype(np.uint32) << POSITIONS[:, None]).sum(2).transpose(0, 2, 1).astype(np.uint16)
 
 
-def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns():
-    """A tile of 64 rows, the second one of a block of 128, in the third of four blocks."""
+@pytest.mark.parametrize("N", [64, 128])
+def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns(N):
+    """A tile of 64 rows, the second one of a block of 128, in the third of four blocks; its columns or their halves."""
     pairs = torch.rand(64, 128) > 0.3
     words = torch.zeros(4, 64, 8, 2, dtype=torch.int16)
-    layouts.store_bits(Pointer.from_tensor(words), masks_of(pairs), integer(2), 64, 128, 128)
+    previous = Value(torch.full((64, 4), -1, dtype=torch.int32))  # of another block
+    for part in pairs.split(N, dim=1):
+        previous = layouts.store_bits(Pointer.from_tensor(words), masks_of(part), integer(2), 64, 128, previous)
     assert np.array_equal(words[2, 32:].numpy().view(np.uint16), numpy_bits(pairs))
     assert words.count_nonzero() == words[2, 32:].count_nonzero()
 
@@ -121,7 +124,7 @@ def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns():
         assert torch.equal(layouts.keep(ones, by_columns, first).x, expected.x)
 
 
-def make_call(dtype, options, B, T, S, seed):
+def make_call(dtype, options, B, T, S, seed, D=64):
     """Return the arguments of both directions, and the gradients of what it returns."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v, grad = (torch.randn(B, n, H, D, generator=generator).to(dtype).transpose(1, 2) for n in (T, S, S, T))
@@ -181,11 +184,13 @@ CASES = [
 
 
 @pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize(("T", "S"), [(129, 129), (300, 140), (150, 400), (1, 256)])
+@pytest.mark.parametrize(
+    ("T", "S", "D"), [(129, 129, 64), (300, 140, 64), (150, 400, 64), (1, 256, 64), (300, 140, 128), (150, 400, 128)]
+)
 @pytest.mark.parametrize(("dtype", "options"), CASES)
-def test_kernels_agree_with_float64(dtype, options, T, S):
+def test_kernels_agree_with_float64(dtype, options, T, S, D):
     """Hidden keys and new memory are NaN, so nothing hidden or unwritten reaches a result."""
-    call, grad, row_grads = make_call(dtype, options.split(), 2, T, S, seed=T + S)
+    call, grad, row_grads = make_call(dtype, options.split(), 2, T, S, T + S, D)
     *outputs, bits = launch.run_forward(*call, "row_stats" in options, dtype)
     grads = launch.run_backward(grad, *row_grads, *call, bits)
     kept = None if bits is None else unpack(bits, T, S)
@@ -212,14 +217,15 @@ def test_dropout_keeps_the_rounded_share_and_depends_on_the_seed_alone():
 
 def test_float16_weights_beyond_its_range_are_scaled_before_they_are_rounded():
     """s = 64·64² > 65504, and w = s·f is not."""
-    q, k, v = (torch.full((1, H, n, D), x, dtype=torch.float16) for n, x in ((130, 64), (140, 64), (140, 1)))
+    q, k, v = (torch.full((1, H, n, 64), x, dtype=torch.float16) for n, x in ((130, 64), (140, 64), (140, 1)))
     factor = torch.full((1, 1), 2.0**-12)
     output = launch.run_forward(q, k, v, factor, None, None, None, None, "relu", False, 0.0, False, torch.float32)[0]
     assert torch.equal(output, torch.full_like(output, 64 * 140))
 
 
+@pytest.mark.parametrize("D", selection.HEAD_DIMS)
 @pytest.mark.parametrize("seed", range(3))
-def test_copies_are_made_of_what_tma_cannot_read(seed):
+def test_copies_are_made_of_what_tma_cannot_read(seed, D):
     """The last dimension must be contiguous, strides multiples of 16 bytes, and sizes of 1 may have any stride."""
     generator = random.Random(seed)
     shape = [generator.choice([1, 2, 3]) for _ in range(3)]
@@ -238,8 +244,11 @@ def test_copies_are_made_of_what_tma_cannot_read(seed):
 
 
 @pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize(("options", "length"), [("", 512), ("row_stats dropout padded causal", 520), ("", 511)])
-def test_calls_are_dispatched_and_check_themselves(options, length, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("options", "length", "D"),
+    [("", 512, 64), ("row_stats dropout padded causal", 520, 64), ("dropout", 512, 128), ("", 511, 64)],
+)
+def test_calls_are_dispatched_and_check_themselves(options, length, D, monkeypatch, caplog):
     """Calls whose lengths are at least 512 go through the self-check, the operators and their derivatives."""
     monkeypatch.setenv("RELUMT_KERNELS", "experimental")
     monkeypatch.setattr(selection, "is_hopper", lambda device: True)
@@ -259,5 +268,5 @@ def test_calls_are_dispatched_and_check_themselves(options, length, monkeypatch,
     assert not caplog.records and all(x.grad.isfinite().all() for x in (q, k, v))
     config = PointwiseConfig.from_call(*call[:2], *call[3:], "row_stats" in options, torch.float32, "hopper.launch")
     assert length < selection.MIN_LENGTH or verdicts(q.device).reasons == {config: ""}
-    assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * 2 * 4  # those of doctor
+    assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * 2 * 2 * 4  # those of doctor
     verdicts.cache_clear()

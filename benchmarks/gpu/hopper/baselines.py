@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jobs import DROPOUT, HEAD_DIM, HEADS, TIMED_BATCH, Job
+from jobs import DROPOUT, TIMED_BATCH, WIDTH, Job
 from kernel_jobs import time_passes
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -24,12 +24,10 @@ def run(job: Job) -> Iterator[dict[str, Any]]:
     """Yield times in ms, and "failed" where a backend refuses the work."""
     yield {"device": torch.cuda.get_device_name()}
     for backend, name, options, lengths in CONFIGS:
-        row = {"kernel": backend, "config": name}
+        row = {"kernel": backend, "config": job.config + name}
         for n in lengths:
-            q, k, v, grad = (
-                torch.randn(TIMED_BATCH, n, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
-                for _ in range(4)
-            )
+            shape = TIMED_BATCH, n, WIDTH // job.head_dim, job.head_dim
+            q, k, v, grad = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(4))
             inputs = [x.detach().requires_grad_() for x in (q, k, v)]
 
             def forward(inputs=inputs, options=options):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jobs import DROPOUT, HEAD_DIM, HEADS, Job
+from jobs import DROPOUT, WIDTH, Job
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,12 +70,11 @@ class Call:
 def make_call(job: Job, B: int, T: int, S: int, device: str) -> Call:
     """Return random inputs. With padding, all sentences miss a key in the middle, and the second one has none."""
     dtype = getattr(torch, job.dtype)
-    q, k, v, grad_out = (
-        torch.randn(B, n, HEADS, HEAD_DIM, device=device, dtype=dtype).transpose(1, 2) for n in (T, S, S, T)
-    )
+    D, H = job.head_dim, WIDTH // job.head_dim
+    q, k, v, grad_out = (torch.randn(B, n, H, D, device=device, dtype=dtype).transpose(1, 2) for n in (T, S, S, T))
     for x in (q, k):  # multiples of 1/4: scores are exact, so rounding does not decide whether one is positive
         x.mul_(4).round_().div_(4)
-    factor = (HEAD_DIM * S / 2) ** -0.5 * (1 + torch.rand(B, T if job.per_query else 1, device=device))
+    factor = (D * S / 2) ** -0.5 * (1 + torch.rand(B, T if job.per_query else 1, device=device))
     key_mask, key_bounds = None, None
     if job.padded:
         b, positions = torch.arange(B, device=device)[:, None], torch.arange(S, device=device)
@@ -85,7 +84,7 @@ def make_call(job: Job, B: int, T: int, S: int, device: str) -> Call:
         for x in (k, v):
             x.masked_fill_(~key_mask[:, None, :, None], math.nan)
     seed = torch.full((), 0x123456789ABC, device=device) if job.dropout else None
-    row_grads = [torch.randn(B, HEADS, T, device=device) if job.row_grads else None for _ in range(2)]
+    row_grads = [torch.randn(B, H, T, device=device) if job.row_grads else None for _ in range(2)]
     return Call(job, q, k, v, grad_out, factor, tuple(row_grads), key_mask, key_bounds, seed)
 
 

@@ -6,7 +6,7 @@ DROPOUT = 0.1
 VERIFIED_LENGTHS = ((512, 512), (127, 127), (129, 129), (640, 640), (2048, 2048), (200, 700), (700, 200))
 """Pairs of T and S. 640 is not a multiple of 192, and at 2048 there are more tiles than programs."""
 FEW_LENGTHS = ((512, 512), (129, 129), (640, 640), (200, 700), (700, 200))
-VERIFIED_BATCH, TIMED_BATCH, HEADS, HEAD_DIM = 3, 16, 8, 64
+VERIFIED_BATCH, TIMED_BATCH, WIDTH = 3, 16, 512
 CACHE_SETTINGS = {"TRITON_CACHE_DIR": ".", "TRITON_STORE_BINARY_ONLY": "1"}
 """Environment of processes that use a cache, which is also their working directory.
 
@@ -23,6 +23,7 @@ class Job:
         kernel: what a row of the table is about.
         config: a name for the configuration in the table.
         dtype: dtype of q, k and v.
+        head_dim: D; there are WIDTH / D heads.
         padded, causal, per_query, dropout, row_stats, row_grads: which options the calls use. per_query is whether each
             query has a factor of its own, as with a causal mask, and row_grads whether the row sums have gradients.
         lengths: T and S of the calls that are verified.
@@ -33,6 +34,7 @@ class Job:
     kernel: str
     config: str
     dtype: str = "bfloat16"
+    head_dim: int = 64
     padded: bool = False
     causal: bool = False
     per_query: bool = False
@@ -57,13 +59,25 @@ KERNEL_JOBS = [
     Job("relumt", "all options, fp16", "float16", **ALL_OPTIONS, row_grads=True, timed=()),
     Job("relumt", "row stats without gradients, dropout", row_stats=True, dropout=True, timed=(2048,)),
 ]
+WIDE_JOBS = [
+    Job("relumt", "128, plain", head_dim=128, lengths=VERIFIED_LENGTHS, timed=(512, 1024, 2048, 4096)),
+    Job("relumt", "128, row stats", head_dim=128, row_stats=True, row_grads=True),
+    Job("relumt", "128, causal", head_dim=128, causal=True, per_query=True),
+    Job("relumt", "128, dropout", head_dim=128, dropout=True),
+    Job("relumt", "128, all options", head_dim=128, **ALL_OPTIONS, row_grads=True, timed=(2048,)),
+]
+"""Heads of 128, whose configurations begin with this, so that the report compares them with cuDNN's."""
 BASELINES = Job("baselines", "", module="baselines")
+WIDE_BASELINES = Job("baselines", "128, ", head_dim=128, module="baselines")
 PRESENT_JOBS = [
     Job("Triton", "plain", timed=(128, 256, 512, 1024, 2048), module="present_jobs"),
     Job("Triton", "row stats", row_stats=True, row_grads=True, module="present_jobs"),
     Job("Triton", "causal", causal=True, per_query=True, module="present_jobs"),
     Job("Triton", "dropout", dropout=True, module="present_jobs"),
 ]
-JOBS = [*KERNEL_JOBS[:5], BASELINES, PRESENT_JOBS[0], *KERNEL_JOBS[5:], *PRESENT_JOBS[1:]]
+JOBS = [
+    *(WIDE_JOBS[0], WIDE_BASELINES, *KERNEL_JOBS[:5], BASELINES, *WIDE_JOBS[1:]),
+    *(PRESENT_JOBS[0], *KERNEL_JOBS[5:], *PRESENT_JOBS[1:]),
+]
 STAND_INS = [Job("stand-in on the CPU", config, module="stand_ins") for config in ("computes", "hangs", "raises")]
 PROBE = Job("probe", "versions", module="probe")

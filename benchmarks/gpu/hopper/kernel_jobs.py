@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from calls import Call, import_relumt, make_call, reference, unpack_bits
-from jobs import DROPOUT, HEADS, TIMED_BATCH, VERIFIED_BATCH, Job
+from jobs import DROPOUT, TIMED_BATCH, VERIFIED_BATCH, Job
 from torch import Tensor
 
 MAX_ERROR = {"bfloat16": 0.01, "float16": 0.002}
@@ -58,7 +58,7 @@ def relative_errors(call: Call, kernels: Any) -> dict[str, float]:
     output, weight_sum, w_log_w, kept_bits = call.forward(kernels)
     grads = call.backward(kernels, kept_bits)
     T, S = call.q.shape[2], call.k.shape[2]
-    kept = None if kept_bits is None else unpack_bits(kept_bits, T, S).unflatten(0, (-1, HEADS))
+    kept = None if kept_bits is None else unpack_bits(kept_bits, T, S).unflatten(0, call.q.shape[:2])
     expected = reference(call, kept)
     outputs = {"out": output, "Σw": weight_sum, "Σw log w": w_log_w}
     outputs |= dict(zip(("dq", "dk", "dv"), grads, strict=True))

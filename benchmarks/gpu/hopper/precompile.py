@@ -7,7 +7,7 @@ from unittest import mock
 
 import triton
 from calls import import_relumt, make_call
-from jobs import CACHE_SETTINGS, KERNEL_JOBS, PRESENT_JOBS, TIMED_BATCH
+from jobs import CACHE_SETTINGS, KERNEL_JOBS, PRESENT_JOBS, TIMED_BATCH, WIDE_JOBS
 from triton.backends.compiler import GPUTarget
 
 HOPPER_DRIVER = mock.Mock(
@@ -32,7 +32,7 @@ def precompile(cache: Path) -> None:
         return run(kernel, *arguments, warmup=True, **options)
 
     start = time.perf_counter()
-    for job in KERNEL_JOBS:
+    for job in [*KERNEL_JOBS, *WIDE_JOBS]:
         with mock.patch.object(triton.JITFunction, "run", compile_only):
             for n in (256, 2048):  # with two and with three warpgroups
                 call = make_call(job, TIMED_BATCH, n, n, "meta")

@@ -3,14 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs import HEAD_DIM, HEADS, TIMED_BATCH
+from jobs import TIMED_BATCH, WIDTH
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 COMPARED = 2048
 PASSES = ("forward", "backward")
 HEADER = ["kernel", "config", "status", "worst error", "ms of", *(f"n = {n}" for n in LENGTHS), "cuDNN's / ours"]
 NOTES = f"""
-Times are medians in ms for batch {TIMED_BATCH} and {HEADS} heads of {HEAD_DIM}, in bfloat16 unless the row says fp16.
+Times are medians in ms for batch {TIMED_BATCH} and {WIDTH // 64} heads of 64, or {WIDTH // 128} of 128 if the row says
+so, in bfloat16 unless it says fp16.
 "host" is the time that the host takes to launch a forward pass. The last column compares with cuDNN's softmax at
 n = {COMPARED}, with a causal mask or dropout if the row has one of these.
 """
@@ -62,6 +63,7 @@ def lines_of(row: Row, references: dict[str, dict[str, dict[int, float]]]) -> li
     """Return a line for each pass; `references` has the times of cuDNN by configuration."""
     lines = []
     config = next((name for name in ("dropout", "causal") if name in row.config), "plain")
+    config = "128, " * row.config.startswith("128") + config
     for name in row.ms or [""]:
         ms = row.ms.get(name, {})
         cudnn = references.get(config, {}).get(name, {}).get(COMPARED)

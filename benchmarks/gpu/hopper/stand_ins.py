@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs import Job
 
-ALL_OPTIONS = Job("stand-in", "all", "bfloat16", True, True, True, False, True, lengths=((40, 200), (200, 40)))
+ALL_OPTIONS = Job("stand-in", "all", "bfloat16", 128, True, True, True, False, True, lengths=((40, 200), (200, 40)))
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
     dV_j = f Σ_i kept_ij ReLU(s_ij) dO_i,   dW = dO Vᵀ,   dK_j = f Σ_i [s_ij > 0] kept_ij dW_ij q_i
 
 A sentence has one factor f; other factors are in dO. q and dO are [B, H, T, D], k and v [B, H, S, D]; a pair takes four
-products. Two warpgroups hold 64 keys each and visit blocks of 128 queries; one more warp loads. Tiles are [keys,
+products. Two warpgroups hold 64 keys each and visit blocks of queries; one more warp loads. Tiles are [keys,
 queries], so that Wᵀ and dSᵀ are left operands from registers:
 
     tensor cores   s = k qᵀ │ dw = v dOᵀ          │ dv += p dO           │ dk += ds q
@@ -27,6 +27,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from relumt.attention.kernels.hopper.layouts import (
     add_pairs,
     at_least_tiny,
+    collect_bits,
     fast_log2,
     hide_future,
     keep,
@@ -37,6 +38,7 @@ from relumt.attention.kernels.hopper.layouts import (
     pack_relu,
     positive_masks,
     split_columns,
+    split_pairs,
     store_bits,
     store_gradient,
     unpack,
@@ -101,12 +103,14 @@ def consumer(
     GradK, gk_b, gk_h, gk_s, GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, KeyBounds = tensors
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = k_bufs.dtype
+    LATE: gl.constexpr = D == 128 and ROW_GRADS and DROPOUT  # dW waits until s has left its registers
     tiles_per_head = gl.cdiv(S, 128)
     blocks = gl.cdiv(T, 128)
     count = 0
     turn = 0
     zero = gl.zeros([64, BT], gl.float32, mma_layout(BT))
     like, _ = split_columns(zero)
+    words = collect_bits(like.to(gl.int32))
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
         bh, block = locate(tile, tiles_per_head, CAUSAL)
         b = bh // H
@@ -128,31 +132,32 @@ def consumer(
             do = do_bufs.index(i).reshape([BT, D])
             mbarrier.wait(q_full.index(i), phase)
             s = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)  # [64, BT]
-            mbarrier.wait(do_full.index(i), phase)
-            grad_p = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)  # [64, BT]
-            s = warpgroup_mma_wait(1, deps=(s,))
+            if not LATE:
+                mbarrier.wait(do_full.index(i), phase)
+                grad_p = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)  # [64, BT]
+            s = warpgroup_mma_wait(0 if LATE else 1, deps=(s,))
             if CAUSAL:
                 s = hide_future(s, first, j * BT, T, S, True)
             s_even, s_odd = split_columns(s)
             packed = pack_relu(s_even, s_odd, dtype)
             if ROW_GRADS:
-                masks = positive_masks(packed, dtype)  # [64, BT/2]
-                terms = row_terms(s, RowTerms, bh * blocks, j * BT, dtype)
+                terms = row_terms(s, RowTerms, bh * blocks * 128 + j * BT, dtype) & positive_masks(packed, dtype)
             if DROPOUT:
                 packed = keep(packed, word, first)
             p = gl.convert_layout(unpack(packed, dtype), operand_a(D))
+            if LATE:
+                mbarrier.wait(do_full.index(i), phase)
+                grad_p = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
             grad_v = warpgroup_mma(p, do, grad_v, is_async=True)
+            masks = positive_masks(packed, dtype)  # [64, BT/2]
             if not ROW_GRADS:
-                masks = positive_masks(packed, dtype)
-                store_bits(Bits, masks, bh * blocks + j, first, tiles_per_head * 128, BT)
+                words = store_bits(Bits, masks, bh * blocks + j * BT // 128, first, tiles_per_head * 128, words)
             grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
             g_even, g_odd = split_columns(grad_p)
-            packed_grad = pack(g_even, g_odd, dtype)
+            packed_grad = pack(g_even, g_odd, dtype) & masks
             if ROW_GRADS:
-                if DROPOUT:
-                    packed_grad = keep(packed_grad, word, first)
                 packed_grad = add_pairs(packed_grad, terms, dtype)
-            ds = gl.convert_layout(unpack(packed_grad & masks, dtype), operand_a(D))
+            ds = gl.convert_layout(unpack(packed_grad, dtype), operand_a(D))
             grad_k = warpgroup_mma(ds, q, grad_k, is_async=True)
             if DROPOUT:  # for the next block, because L2 takes as long as these products
                 word = load_words(Kept, kept_block, gl.minimum((j + 1) * BT, blocks * 128 - BT), blocks * 128, like)
@@ -172,19 +177,16 @@ def consumer(
 
 
 @gluon.jit
-def row_terms(s, RowTerms, block, first, dtype: gl.constexpr):
+def row_terms(s, RowTerms, first, dtype: gl.constexpr):
     """Return the gradient of scores [64, BT] through row sums, packed: a_i + b_i log2 s_ij.
 
     Args:
         s: scores.
-        RowTerms: [blocks, 2, 128] float32: a and b of each block of 128 queries.
-        block: a head's first block.
+        RowTerms: pairs of float32, a and b of each query.
         first: the tile's first query.
     """
-    RowTerms += (block + first // 128) * 256 + first % 128
     queries = gl.arange(0, s.shape[1], layout=gl.SliceLayout(0, s.type.layout))
-    a = gl.load(RowTerms + queries)
-    b = gl.load(RowTerms + (queries + 128))
+    a, b = split_pairs(gl.load(RowTerms + first + queries))
     even, odd = split_columns(a[None, :] + b[None, :] * fast_log2(at_least_tiny(s)))
     return pack(even, odd, dtype)
 
@@ -205,12 +207,12 @@ def backward_dkdv(
         Factor, scale: f [B] with stride f_b, if HAS_FACTOR, and what it is multiplied by; else dO contains both.
         Kept: [B*H, S/128, T/2, 8] int32, if DROPOUT: the words that `forward` stored, two in one.
         Bits: [B*H, T/128, S/2, 8, 2] int16, unless ROW_GRADS: words of `layouts`, with keys as rows.
-        RowTerms: [B*H*T/128, 2, 128] float32, if ROW_GRADS: see `row_terms`.
+        RowTerms: [B*H, T] int64, if ROW_GRADS: see `row_terms`.
         num_tiles: B*H*ceil(S / 128).
         CREGS: registers per thread of the warpgroups.
-        BT, STAGES: queries of a block, 128 unless ROW_GRADS, and number of its buffers.
+        BT, STAGES: queries of a block, 128 or 64, and number of its buffers.
 
-    In `Kept` and `Bits`, T and S are rounded up to multiples of 128.
+    In `Kept`, `Bits` and `RowTerms`, T and S are rounded up to multiples of 128.
     """
     v_bufs = allocate_ring(v_desc, NWG, 64, D)
     k_bufs, q_bufs, do_bufs, barriers = allocate(k_desc, q_desc, do_desc, NWG, BT, STAGES, D)

@@ -29,6 +29,7 @@ from relumt.attention.kernels.hopper.layouts import (
     pack_relu,
     positive_masks,
     split_columns,
+    split_pairs,
     store_gradient,
     unpack,
 )
@@ -96,9 +97,7 @@ def consumer(
         start, stop = key_blocks(first_real, after_real, position * 128 + 127, T, S, CAUSAL)
         q = q_bufs.index(w).reshape([64, D])
         do = do_bufs.index(w).reshape([64, D])
-        terms = RowTerms + (bh * tiles_per_head + position) * 256 + 64 * w
-        terms_a = gl.load(terms + rows)
-        terms_b = gl.load(terms + 128 + rows)
+        terms_a, terms_b = split_pairs(gl.load(RowTerms + (bh * tiles_per_head * 128 + first) + rows))
         grad_q = gl.zeros([64, D], gl.float32, mma_layout(D))
         mbarrier.wait(q_full.index(w), turn & 1)
         for j in range(start, stop):
@@ -151,7 +150,7 @@ def backward_dq_stats(
         GradQ: [B, H, T, D] with strides o_b, o_h, o_t, 1.
         Factor, scale: f [B] with stride f_b, if HAS_FACTOR, and what it is multiplied by; else dO contains both.
         Kept: what `forward` stored, if DROPOUT.
-        RowTerms: [B*H*T/128, 2, 128] float32, a and b of each block of queries; T is rounded up.
+        RowTerms: [B*H, T] int64, two float32 in one, a and b of each query; T is rounded up.
         num_tiles: B*H*ceil(T / 128).
         CREGS: registers per thread of the warpgroups.
         STAGES: number of buffers for blocks of keys.

@@ -71,7 +71,7 @@ def weigh(
         seed0, seed1, threshold = dropout
         masks = kept_masks(packed, first // 16, block, bh, seed0, seed1, threshold, BN)
         packed = packed & masks
-        store_bits(Kept, masks, bh * gl.cdiv(S, BN) + block, first, gl.cdiv(T, 128) * 128, BN)
+        store_bits(Kept, masks, bh * gl.cdiv(S, BN) + block, first, gl.cdiv(T, 128) * 128)
     return gl.convert_layout(unpack(packed, dtype), operand_a(D)), stats_w, stats_l
 
 

@@ -20,15 +20,22 @@ from relumt.attention.kernels.hopper.dq import backward_dq
 from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
 from relumt.attention.kernels.hopper.forward import forward as forward_kernel
 from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
-from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS, HEAD_DIM
+from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
 
 THREE_WARPGROUPS = {"NWG": 3, "BN": BLOCK, "STAGES": 3, "CREGS": 160}
 TWO_WARPGROUPS = {"NWG": 2, "BN": BLOCK, "STAGES": 3, "CREGS": 240}
-"""Configurations of the forward kernel. Three warpgroups are faster, but do not have the registers for two options."""
+"""Configurations of the forward kernel. Three warpgroups are faster, but lack registers for two options or D = 128."""
 DQ_CONFIG = {"BN": BLOCK, "STAGES": 3, "CREGS": 240}
 DQ_STATS_CONFIG = {"STAGES": 2, "CREGS": 240}
-DKDV_CONFIG = {"BT": BLOCK, "STAGES": 2, "CREGS": 240}
-DKDV_STATS_CONFIG = {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240}
+DKDV_CONFIG = {
+    64: {"BT": BLOCK, "STAGES": 2, "CREGS": 240},
+    128: {"BT": BLOCK // 2, "STAGES": 4, "CREGS": 240},
+}
+DKDV_STATS_CONFIG = {
+    64: {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240},
+    128: {"BT": BLOCK // 2, "STAGES": 4, "CREGS": 240},
+}
+"""Configurations of the other kernels. Those of `dkdv` are by D: gradients of k and v take D registers per thread."""
 RANGE_SCALE = {torch.bfloat16: 1.0, torch.float16: 1 / 128}
 """`layouts.range_scale`; outputs are divided by it."""
 
@@ -59,7 +66,7 @@ def run_forward(
     threshold = (DROPOUT_LEVELS - level) * 0x01010101
     threshold -= threshold >> 31 << 32  # as int32
     scale = output_scale(dropout_p, q.dtype)
-    has_registers = is_causal + need_row_stats + (kept is not None) < 2  # for three warpgroups
+    has_registers = D == 64 and is_causal + need_row_stats + (kept is not None) < 2  # for three warpgroups
     config = THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS
     tiles = B * H * -(-T // (64 * config["NWG"]))
     launch(
@@ -90,13 +97,13 @@ def run_backward(
     terms = None
     if grad_weight_sum is not None or grad_w_log_w is not None:
         terms_scale = 1 / (scale * RANGE_SCALE[q.dtype]) if has_factor else 1 / RANGE_SCALE[q.dtype]
-        terms = row_terms(grad_weight_sum, grad_w_log_w, factor.expand(B, T), terms_scale, has_factor)
+        terms = row_terms(grad_weight_sum, grad_w_log_w, factor.expand(B, T), terms_scale, has_factor).view(torch.int64)
     if not has_factor:
         grad_output = scale_rows(grad_output, factor, scale)
     bits = new_bits(q, T, S) if terms is None else None
     flags = {"CAUSAL": is_causal, "PADDED": padding is not None, "HAS_FACTOR": has_factor}
     factors = [factor, factor.stride(0), scale]
-    config = DKDV_CONFIG if terms is None else DKDV_STATS_CONFIG
+    config = (DKDV_CONFIG if terms is None else DKDV_STATS_CONFIG)[D]
     tiles = B * H * -(-S // BLOCK)
     launch(
         backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config["BT"]) for x in (q, grad_output)),
@@ -154,14 +161,15 @@ def with_strides_for_tma(x: Tensor) -> Tensor:
 
 def describe(x: Tensor, rows: int) -> TensorDescriptor:
     """Return a descriptor for TMA of x [B, H, n, D], which loads blocks of `rows` rows."""
-    strides = [stride if size > 1 else HEAD_DIM for stride, size in zip(x.stride()[:3], x.shape, strict=False)]
-    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1, 1, rows, x.shape[3]], block_layout(rows, x.dtype))
+    block = (1, 1, rows, x.shape[3])
+    strides = [stride if size > 1 else x.shape[3] for stride, size in zip(x.stride()[:3], x.shape, strict=False)]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], list(block), block_layout(block, x.dtype))
 
 
 @functools.cache
-def block_layout(rows: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+def block_layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
     """Return the layout of a block in shared memory."""
-    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, HEAD_DIM], GluonType[dtype])
+    return gl.NVMMASharedLayout.get_default_for(list(block), GluonType[dtype])
 
 
 def describe_keys(k: Tensor, v: Tensor, padding: Padding | None, rows: int) -> list[TensorDescriptor | None]:

@@ -94,6 +94,14 @@ def unpack(x, dtype: gl.constexpr):
 
 
 @gluon.jit
+def split_pairs(x):
+    """Return the two float32 in each int64."""
+    return gl.inline_asm_elementwise(
+        "mov.b64 {$0, $1}, $2;", "=r,=r,l", [x], dtype=(gl.float32, gl.float32), is_pure=True, pack=1
+    )
+
+
+@gluon.jit
 def positive_masks(packed, dtype: gl.constexpr):
     """Return 0xFFFF in each half of a register where its number is positive, else 0."""
     asm: gl.constexpr = "f16x2" if dtype == gl.float16 else "bf16x2"
@@ -139,20 +147,31 @@ def hide_future(s, first_row, first_column, T, S, ROWS_ARE_KEYS: gl.constexpr):
 
 
 @gluon.jit
-def store_bits(Bits, masks, block, first, num_rows, N: gl.constexpr):
+def collect_bits(masks):
+    """Return words of one bit per column, two words in one: [64, N/2] int32 -> [64, 4] int32.
+
+    masks: each half 0xFFFF or 0: whether the bit of that column is set.
+    """
+    N: gl.constexpr = 2 * masks.shape[1]
+    k = gl.arange(0, N // 2, layout=gl.SliceLayout(0, masks.type.layout)) // 4
+    return gl.reduce((masks & (0x00010001 << (k // 2 + k % 2 * 8))[None, :]).reshape([64, N // 8, 4]), 1, bitwise_or)
+
+
+@gluon.jit
+def store_bits(Bits, masks, block, first, num_rows, previous=None):
     """Store one bit per pair of a tile.
 
     Args:
         Bits: [blocks, num_rows/2, 8, 2] int16.
-        masks: [64, N/2] int32, each half 0xFFFF or 0: whether the bit of that column is set.
+        masks: see `collect_bits`; N is 128, or 64 for tiles that are the halves of a block in turns.
         block: which block of `Bits`.
         first: the tile's first row.
         num_rows: a multiple of 128; rows after them are not stored.
+        previous: if N is 64, what this returned for the tile before, whose bits are stored again.
     """
-    k = gl.arange(0, N // 2, layout=gl.SliceLayout(0, masks.type.layout)) // 4
-    words = gl.reduce(
-        (masks & (0x00010001 << (k // 2 + k % 2 * 8))[None, :]).reshape([64, N // 8, 4]), 1, bitwise_or
-    )  # [64, 4]
+    words = collect_bits(masks)
+    if masks.shape[1] == 32:  # 4 of each 8 bits, those of the second half above those of the first
+        words = previous >> 4 & 0x0F0F0F0F | words << 4
     layout: gl.constexpr = words.type.layout
     row = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
     lane = gl.arange(0, 4, layout=gl.SliceLayout(0, layout))
@@ -160,6 +179,7 @@ def store_bits(Bits, masks, block, first, num_rows, N: gl.constexpr):
     at = row[:, None] // 2 * 16 + lane[None, :] * 4 + row[:, None] % 2
     gl.store(Bits + at, words.to(gl.int16), mask=(first + row < num_rows)[:, None])
     gl.store(Bits + (at + 2), (words >> 16).to(gl.int16), mask=(first + row < num_rows)[:, None])
+    return words
 
 
 @gluon.jit

@@ -110,7 +110,7 @@ def multiply_rows(
 def row_terms(
     grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, factor: Tensor, scale: float, has_factor: bool
 ) -> Tensor:
-    """Return what row sums add to the gradients of scores: a_i + b_i log2 s_ij, [B·H·⌈T/128⌉, 2, 128] float32.
+    """Return what row sums add to the gradients of scores: a_i + b_i log2 s_ij, [B·H·⌈T/128⌉·128, 2] float32.
 
     d(g_i Σ_j w_ij + h_i Σ_j w_ij ln w_ij)/ds_ij = f_i (g_i + h_i (1 + ln f_i) + h_i ln 2 log2 s_ij)
 
@@ -125,7 +125,7 @@ def row_terms(
     g, h = (torch.zeros_like(given) if x is None else x.float().contiguous() for x in (grad_weight_sum, grad_w_log_w))
     B, H, T = g.shape
     blocks = B * H * triton.cdiv(T, BLOCK)
-    terms = torch.empty(blocks, 2, BLOCK, dtype=torch.float32, device=g.device)
+    terms = torch.empty(blocks * BLOCK, 2, dtype=torch.float32, device=g.device)
     compute_row_terms[(blocks,)](g, h, factor, *factor.stride(), scale, terms, H, T, HAS_FACTOR=has_factor, BLOCK=BLOCK)
     return terms
 
@@ -146,6 +146,5 @@ def compute_row_terms(
     b = h * 0.6931471805599453
     if not HAS_FACTOR:
         a, b = a * f, b * f
-    target = Terms + tl.program_id(0).to(tl.int64) * 2 * BLOCK + tl.arange(0, BLOCK)
-    tl.store(target, a)
-    tl.store(target + BLOCK, b)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Terms + at[:, None] * 2 + tl.arange(0, 2)[None], tl.join(a, b))

@@ -8,7 +8,7 @@ from torch import Tensor
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.process import kernel_choice
 
-HEAD_DIM = 64
+HEAD_DIMS = (64, 128)
 DROPOUT_LEVELS = 128
 """Dropout's probability is rounded to a multiple of 1/128."""
 MIN_LENGTH = 512
@@ -40,7 +40,7 @@ def are_wanted(device: torch.device) -> bool:
 def can_compute(activation: Activation, has_bias: bool, dtype: torch.dtype, head_dim: int) -> bool:
     """Return whether there are kernels for these calls."""
     is_half = dtype in (torch.bfloat16, torch.float16)
-    return activation == "relu" and not has_bias and is_half and head_dim == HEAD_DIM
+    return activation == "relu" and not has_bias and is_half and head_dim in HEAD_DIMS
 
 
 @functools.cache
