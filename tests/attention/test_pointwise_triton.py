@@ -4,13 +4,17 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.attention.kernels.dropout_seed import draw_seed
+from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, LaunchConfig
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.errors import UserError
+from tests.attention.philox import kept_pairs
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # tests/conftest.py turns on the interpreter
 from relumt.attention.kernels import dispatch, pointwise_triton  # noqa: E402
 
+BLOCKS = sorted({x[:2] for kinds in LAUNCH_CONFIGS.values() for configs in kinds.values() for x in configs.values()})
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 POINTWISE = sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation)
 
@@ -55,21 +59,18 @@ def with_gradients(outputs, inputs, grads):
 
 
 def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
-    """Check outputs, row stats and gradients against float64, with the weights dropped that the kernel has dropped.
-
-    With dropout, the values must be a unit matrix, so that the output is the weights.
-    """
-    dtype = inputs[0].dtype
+    """Check outputs, row stats and gradients against float64, with the weights dropped that Philox says."""
+    dtype, kept = inputs[0].dtype, 1.0
+    if dropout_p:
+        torch.manual_seed(3)
+        q, k, _ = inputs
+        level = pointwise_triton.round_dropout(dropout_p) * 256
+        kept = kept_pairs(*q.shape[:3], k.shape[2], level, draw_seed(q.device)).to(DEVICE) / (1 - level / 256)
+    torch.manual_seed(3)
     outputs = pointwise_triton.attend(*inputs, params, mask.key_mask, mask.is_causal, dropout_p, need_row_stats, dtype)[
         : 3 if need_row_stats else 1
     ]
     doubles = [x.detach().double().requires_grad_() for x in inputs]
-    kept = 1.0
-    if dropout_p:
-        is_kept = outputs[0] != 0
-        weights = exact_attention(*doubles, params, mask)[0]
-        assert 0.6 < is_kept[(weights != 0).expand_as(is_kept)].double().mean() < 0.8
-        kept = is_kept.double() / (1 - dropout_p)
     exact = exact_attention(*doubles, params, mask, kept)[: len(outputs)]
     generator = torch.Generator().manual_seed(1)  # of all gradients, so that those of the row sums differ
     grads = [torch.randn(x.shape, generator=generator).to(DEVICE, x.dtype) for x in outputs]
@@ -86,7 +87,7 @@ def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
         ((1, 2, 65, 33, 128), "sigmoid", True, True, torch.float32),
         ((2, 1, 1, 5, 8), "relu", False, True, torch.float32),
         # Without a bias and row stats, factors multiply sums over keys, except in float16.
-        *(((2, 1, 33, 40, 24), "relu", True, False, dtype) for dtype in TOLERANCE),
+        *(((2, 1, 33, 40, 24), "relu", causal, False, dtype) for causal in (True, False) for dtype in TOLERANCE),
         ((1, 2, 40, 40, 32), "sigmoid", True, True, torch.float16),
         ((1, 1, 33, 40, 64), "relu", True, True, torch.bfloat16),
     ],
@@ -98,15 +99,38 @@ def test_outputs_row_stats_and_gradients(shape, activation, causal, need_row_sta
     check_attention(inputs, make_params(activation, inputs[0], mask), mask, need_row_stats)
 
 
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("dropout_p", [0.004, 0.1, 0.5, 0.996])
 @pytest.mark.parametrize(
-    ("activation", "is_causal", "need_row_stats"), [("relu", True, False), ("sigmoid", False, True)]
+    ("activation", "is_causal", "need_row_stats", "dtype"),
+    [
+        *(("relu", True, False, dtype) for dtype in TOLERANCE),
+        ("relu", False, False, torch.float32),
+        ("relu", False, True, torch.float16),
+        ("sigmoid", False, True, torch.float32),
+    ],
+    ids=str,
 )
-def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone(activation, is_causal, need_row_stats):
-    T, S = 20, 34
-    q, k, _, key_mask = random_inputs(2, 2, T, S, S)
-    v = torch.eye(S, device=DEVICE).repeat(2, 2, 1, 1).requires_grad_()
+def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone(
+    activation, is_causal, need_row_stats, dtype, dropout_p
+):
+    *inputs, key_mask = random_inputs(2, 2, 20, 34, 16, dtype)
     mask = AttentionMask(key_mask, is_causal)
-    check_attention((q, k, v), make_params(activation, q, mask), mask, need_row_stats, 0.3)
+    check_attention(inputs, make_params(activation, inputs[0], mask), mask, need_row_stats, dropout_p)
+
+
+def test_one_factor_serves_all_sentences():
+    *inputs, key_mask = random_inputs(2, 1, 20, 20, 16)
+    params = PointwiseParams("relu", torch.full((1, 1), 0.3, device=DEVICE))
+    check_attention(inputs, params, AttentionMask(key_mask), False)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_every_tile_size_drops_the_same_pairs(block, monkeypatch):
+    monkeypatch.setattr(pointwise_triton, "table_config", lambda *call: LaunchConfig(*block, 4, 1))
+    *inputs, key_mask = random_inputs(1, 1, 140, 150, 16)
+    mask = AttentionMask(key_mask, True)
+    check_attention(inputs, make_params("relu", inputs[0], mask), mask, False, 0.3)
 
 
 def test_float16_weights_beyond_its_range_are_in_range_with_their_factors():

@@ -45,7 +45,10 @@ def attend_pointwise(
             if result is not None:
                 return result
         return None
-    options = (params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p))
+    options = (
+        params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p),
+        _is_positive(params.factor.shape[1] - 1),
+    )  # fmt: skip
     if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
         return None
     return pointwise_triton.attend(q, k, v, *arguments)
@@ -61,9 +64,9 @@ def _can_compile_pointwise(
     return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
 
 
-def _is_positive(p: float) -> bool:
-    """Return whether p ≥ 0 is not 0, in compiled code as a constant: bool() leaves it open there."""
-    return True if p else False  # noqa: SIM210
+def _is_positive(x: float) -> bool:
+    """Return whether x ≥ 0 is not 0, in compiled code as a constant: bool() leaves it open there."""
+    return True if x else False  # noqa: SIM210
 
 
 def run_checked(device: torch.device, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:

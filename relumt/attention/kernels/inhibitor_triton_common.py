@@ -81,7 +81,7 @@ def hide_pairs(r, keys, others, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr):
     if CAUSAL:
         r = tl.where(keys <= queries + S - T, r, float("inf"))
     if DROPOUT:
-        r = tl.where(dropout_mask(queries, keys, bh, T, S, dropout_p, seed), r, float("inf"))
+        r = tl.where(dropout_mask(queries, keys, bh, T, dropout_p, seed), r, float("inf"))
     return r
 
 

@@ -1,8 +1,9 @@
 """Tile sizes, warps and pipeline stages of the pointwise Triton kernels.
 
 Tile sizes are multiples of 16, as dropout's random numbers require. The table was made by counting instructions,
-registers and shared memory (`benchmarks/count_instructions.py` in revision b0e79ce); measurements on an H100
-replaced some entries for heads up to 64 that need 224 KiB.
+registers and shared memory (`benchmarks/count_instructions.py` in revision b0e79ce, and
+`tests/attention/test_pointwise_compilation.py` for dropout); measurements on an H100 replaced some entries without
+dropout for heads up to 64 that need 224 KiB.
 """
 
 import functools
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 KernelName = Literal["forward", "backward_dq", "backward_dkdv"]
-CallKind = Literal["short", "long", "long_full", "dropout", "wide", "wide_dropout", "float32"]
+CallKind = Literal["short", "long", "long_full", "dropout", "dropout_full", "wide", "wide_dropout", "float32"]
 """Kind of call, see `call_kind`."""
 
 SHORT = 64
@@ -35,6 +36,7 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "long_full": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "dropout_full": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1), 224: LaunchConfig(128, 64, 8, 1)},
@@ -43,7 +45,8 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "long_full": {0: LaunchConfig(128, 64, 8, 2)},
-        "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 32, 8, 3)},
+        "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "dropout_full": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 32, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1), 224: LaunchConfig(128, 64, 8, 1)},
@@ -52,7 +55,8 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "short": {0: LaunchConfig(32, 64, 4, 2)},
         "long": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(128, 64, 4, 3)},
         "long_full": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
-        "dropout": {0: LaunchConfig(32, 128, 8, 2)},
+        "dropout": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
+        "dropout_full": {0: LaunchConfig(32, 128, 8, 2)},
         "wide": {0: LaunchConfig(16, 128, 8, 2), 224: LaunchConfig(32, 128, 8, 2)},
         "wide_dropout": {0: LaunchConfig(16, 128, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
@@ -73,8 +77,8 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
     Args:
         x: what its programs hold blocks of, [B, H, T, D]: q, or k in `backward_dkdv`.
         dropout_p: probability of dropping a weight.
-        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Other long calls
-            without dropout are "long_full", because their programs hold more values.
+        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Other long calls are
+            "long_full" or "dropout_full", because their programs hold more values.
     """
     if x.dtype == torch.float32:
         return "float32"
@@ -83,7 +87,7 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
     if x.shape[2] <= SHORT:
         return "short"
     if dropout_p:
-        return "dropout"
+        return "dropout" if is_plain else "dropout_full"
     return "long" if is_plain else "long_full"
 
 

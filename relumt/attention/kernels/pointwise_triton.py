@@ -62,7 +62,7 @@ def attend(
         params: how products q·k become weights.
         key_mask: [B, S] bool, False for padding; None if all keys are real.
         is_causal: query i sees keys j ≤ S − T + i.
-        dropout_p: probability of dropping a weight.
+        dropout_p: probability of dropping a weight; see `round_dropout`.
         need_row_stats: whether to return the row sums.
         dtype: dtype of the output.
         kernel: the module that computes it, this one or "hopper.launch".
@@ -74,6 +74,11 @@ def attend(
     return pointwise_operator.attend(
         q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, dtype, kernel
     )
+
+
+def round_dropout(dropout_p: float) -> float:
+    """Return a probability as dropout of tiles draws it: a multiple of 1/256, which is 0 only for 0, and never 1."""
+    return min(max(round(dropout_p * 256), 1), 255) / 256 if dropout_p else 0.0
 
 
 def new_outputs(
@@ -147,12 +152,12 @@ def _inputs(
 ) -> list[Any]:  # fmt: skip
     """Return the leading arguments of every kernel, which are the same for all three."""
     B, H, T, _ = q.shape
-    factor = factor.expand(B, T)
+    factor_strides = (factor.expand(B, T).stride(0), factor.stride(1) if factor.shape[1] > 1 else None)
     bias = None if bias is None else bias.expand(B, T)
     return [
         *_with_strides(q), *_with_strides(k), *_with_strides(v), key_bytes(key_mask), key_bounds,
-        *_with_strides(factor), *((None, 0, 0) if bias is None else _with_strides(bias)), H, T, k.shape[2], dropout_p,
-        seed,
+        factor, *factor_strides, *((None, 0, 0) if bias is None else _with_strides(bias)), H, T, k.shape[2],
+        round_dropout(dropout_p), seed,
     ]  # fmt: skip
 
 

@@ -27,12 +27,24 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     scales_late,
 )
 from relumt.attention.kernels.triton_common import (
+    ON_NVIDIA,
     dropout_mask_tile,
     load_key_bounds,
     load_seed,
     load_tile,
     store_tile,
 )
+
+
+@triton.jit
+def round_gradients(x, dtype: tl.constexpr):
+    """Round gradients to `dtype`."""
+    if ON_NVIDIA and dtype == tl.bfloat16:  # else LLVM rounds before it sets some to 0: one instruction for each
+        return tl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        return x.to(dtype)
 
 
 @triton.jit
@@ -43,12 +55,13 @@ def _tile_gradients(
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
     `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. `factor` and `scale`
-    are left out if they are None, and negative weights remain if `clips_late`.
+    are left out if they are None. If `clips_late`, `factor` includes `scale`, and negative weights remain.
     """
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_STATS)
     weights = pointwise_weights(
-        products, factor, bias, key_mask, queries, keys, T, S, "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL
-    )
+        products, None if CLIPS_LATE else factor, bias, key_mask, queries, keys, T, S,
+        "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL,
+    )  # fmt: skip
     dropped_weights = weights
     if kept is not None:
         dropped_weights = drop(weights, kept, scale)
@@ -58,7 +71,11 @@ def _tile_gradients(
     grad_scores = tl.where(weights > 0, grad_weights, 0.0)
     if ACTIVATION == "sigmoid":
         grad_scores *= weights * (1 - weights)
-    return dropped_weights, grad_scores if factor is None else grad_scores * factor
+    if factor is not None:
+        grad_scores *= factor
+        if CLIPS_LATE:
+            dropped_weights *= factor
+    return dropped_weights, grad_scores
 
 
 @triton.jit
@@ -78,12 +95,12 @@ def _add_keys(
         kept = None
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
-            kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
+            kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
             T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
         )  # fmt: skip
-        grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision=FLOAT32_PRODUCTS)
+        grad_q += tl.dot(round_gradients(grad_products, k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
 
 
@@ -107,10 +124,12 @@ def backward_dq(
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
     seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    gradient_scale = factor * dropout_scale
+    if clips_late(Bias, ACTIVATION, ROW_STATS):
+        factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
     SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    gradient_scale = factor
     if SCALES_LATE:
-        factor, dropout_scale = None, None
+        factor = None
     grad_weight_sum, grad_w_log_w = None, None
     if ROW_STATS:
         grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T)
@@ -143,7 +162,7 @@ def _add_queries(
     grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
     GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    SCALES_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Add the queries from `start` to `stop` to the gradients of k and v.
 
@@ -159,10 +178,11 @@ def _add_queries(
         if Bias is not None:
             bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
         dropout_scale = 1 / (1 - dropout_p)
-        tile_scale = factor * dropout_scale  # [1, BLOCK_T]: queries are summed over, so it cannot wait any longer
         CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_STATS)
         if CLIPS_LATE:
-            factor, dropout_scale = None, None
+            factor, dropout_scale = factor * dropout_scale, None
+        if SCALES_LATE:
+            factor = None
         grad_weight_sum, grad_w_log_w = None, None
         if ROW_STATS:
             grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
@@ -172,18 +192,17 @@ def _add_queries(
         kept = None
         if DROPOUT:
             first_key = tl.program_id(1) * k.shape[0]
-            kept = dropout_mask_tile(first, first_key, bh, T, S, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
+            kept = dropout_mask_tile(first, first_key, bh, T, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
         dropped_weights, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
             keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
         )  # fmt: skip
         if CLIPS_LATE:
-            rounded_weights = round_positive_part(dropped_weights * tile_scale, grad_out.dtype)
-            grad_products *= tile_scale
+            rounded_weights = round_positive_part(dropped_weights, grad_out.dtype)
         else:
             rounded_weights = saturate(dropped_weights, grad_out.dtype)
         grad_v += tl.dot(rounded_weights, grad_out, input_precision=FLOAT32_PRODUCTS)
-        grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision=FLOAT32_PRODUCTS)
+        grad_k += tl.dot(round_gradients(grad_products, q.dtype), q, input_precision=FLOAT32_PRODUCTS)
     return grad_k, grad_v
 
 
@@ -210,6 +229,7 @@ def backward_dkdv(
     seed, stop = load_seed(Seed), T
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS) and f_t is None
     after_diagonal = 0
     if CAUSAL:
         # The first query that sees any of these keys, and the first that sees all of them, in whole blocks.
@@ -218,12 +238,16 @@ def backward_dkdv(
         grad_k, grad_v = _add_queries(
             grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
             GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, tl.minimum(after_diagonal, stop), dims, D,
-            ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_T,
+            ACTIVATION, True, ROW_STATS, DROPOUT, SCALES_LATE, BLOCK_T,
         )  # fmt: skip
     grad_k, grad_v = _add_queries(
         grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
         GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
-        ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_T,
+        ACTIVATION, False, ROW_STATS, DROPOUT, SCALES_LATE, BLOCK_T,
     )  # fmt: skip
+    if SCALES_LATE:
+        scale = load_per_query(Factor, f_b, None, b, None, T) / (1 - dropout_p)
+        grad_k *= scale
+        grad_v *= scale
     store_tile(GradK + b.to(tl.int64) * gk_b + h * gk_h, grad_k, gk_s, gk_d, keys, keys < S, dims, D)
     store_tile(GradV + b.to(tl.int64) * gv_b + h * gv_h, grad_v, gv_s, gv_d, keys, keys < S, dims, D)

@@ -12,14 +12,12 @@ both: what belongs to queries or keys alone has a dimension of size 1 to broadca
 # Triton compiles these functions; their arguments are pointers and tl.tensor, which mypy cannot check.
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-import os
-
-import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
 from relumt.attention.kernels.triton_common import (
+    ON_NVIDIA,
     dropout_mask_tile,
     load_key_bounds,
     load_seed,
@@ -31,7 +29,6 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32, whose logarithm stands in for log 0."""
 
 MAX_FLOAT16 = tl.constexpr(65504.0)
-ON_NVIDIA = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
 FLOAT32_PRODUCTS = tl.constexpr("tf32x3" if ON_NVIDIA else "ieee")
 """How fp32 numbers are multiplied: on tensor cores as three products of TF32 numbers, which are about as exact."""
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -51,8 +48,11 @@ def load_key_mask(KeyMask, b, keys, S):
 
 @triton.jit
 def load_per_query(X, stride_b, stride_t, b, queries, T):
-    """Load one number per query, in the shape of `queries`; 0 beyond T."""
-    return tl.load(X + b * stride_b + queries * stride_t, queries < T, 0.0)
+    """Load one number per query, in the shape of `queries` and 0 beyond T; only one without `stride_t`."""
+    if stride_t is None:
+        return tl.load(X + b * stride_b)
+    else:
+        return tl.load(X + b * stride_b + queries * stride_t, queries < T, 0.0)
 
 
 @triton.constexpr_function
@@ -168,7 +168,7 @@ def _add_keys(
             w_log_w += tl.sum(weights * finite_log2(weights), 1)
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
-            kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
+            kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
             weights = drop(weights, kept, dropout_scale)
         rounded = round_positive_part(weights, v.dtype) if CLIPS_LATE else saturate(weights, v.dtype)
         out += tl.dot(rounded, v, input_precision=FLOAT32_PRODUCTS)
@@ -194,10 +194,12 @@ def forward(
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
     seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    output_scale = factor * dropout_scale
+    if clips_late(Bias, ACTIVATION, ROW_STATS):
+        factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
     SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    output_scale = factor
     if SCALES_LATE:
-        factor, dropout_scale = None, None
+        factor = None
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)

@@ -173,9 +173,8 @@ def all_configs(device: torch.device) -> list[KernelConfig]:
             x = torch.empty(1, 1, length, head_dim, dtype=dtype)
             is_plain = activation == "relu" and "has_row_stats" not in options
             kind = call_kind(x, float("has_dropout" in options), is_plain)
-            configs.append(
-                PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, activation == "sigmoid", **options)
-            )
+            options = options | {"has_bias": activation == "sigmoid", "has_factor_per_query": "is_causal" in options}
+            configs.append(PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, **options))
     if selection.are_wanted(device):
         configs += [
             replace(config, kernel="hopper.launch", has_factor_per_query=has_factor_per_query)

@@ -21,7 +21,7 @@ B, H = 2, 2
 LENGTHS = {"short": 40}
 LONG = 150
 """Length in other kinds of calls: more than a block of 128, and no multiple of any block's size."""
-DROPOUT = 40 / 128  # `hopper` rounds it to a multiple of 1/128
+DROPOUT = 40 / 128  # the kernels round it to a multiple of 1/128 or 1/256
 SEED = 1
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 5e-3}
 
@@ -37,8 +37,7 @@ class PointwiseConfig:
         head_dim: D.
         query_kind, key_kind: kinds of calls by the number of queries and of keys, see `pointwise_launch_configs`.
         has_bias, has_key_mask, is_causal, has_row_stats, has_dropout: which options the call uses.
-        has_factor_per_query: whether queries of a sentence have different factors; decides only if `kernel` is not
-            "pointwise_triton".
+        has_factor_per_query: whether queries of a sentence have different factors.
         kernel: the module that computes it.
     """
 
@@ -66,20 +65,19 @@ class PointwiseConfig:
         query_kind, key_kind = (call_kind(x, dropout_p, is_plain_call) for x in (q, k))
         return cls(
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
-            key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
-            kernel == "pointwise_triton" or params.factor.shape[1] > 1, kernel,
+            key_mask is not None, is_causal, need_row_stats, dropout_p > 0, params.factor.shape[1] > 1, kernel,
         )  # fmt: skip
 
     @classmethod
     def list_by_length(
         cls, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int, has_bias: bool,
-        has_key_mask: bool, is_causal: bool, has_row_stats: bool, has_dropout: bool,
+        has_key_mask: bool, is_causal: bool, has_row_stats: bool, has_dropout: bool, has_factor_per_query: bool,
     ) -> "list[PointwiseConfig]":  # fmt: skip
         """Return the configurations of calls that differ in their lengths alone."""
         is_plain_call = is_plain(activation, has_bias, has_row_stats)
         examples = (torch.empty(1, 1, length, head_dim, dtype=dtype) for length in (SHORT, SHORT + 1))
         kinds = dict.fromkeys(call_kind(x, float(has_dropout), is_plain_call) for x in examples)
-        options = (has_bias, has_key_mask, is_causal, has_row_stats, has_dropout)
+        options = (has_bias, has_key_mask, is_causal, has_row_stats, has_dropout, has_factor_per_query)
         return [
             cls(activation, dtype, output_dtype, head_dim, query_kind, key_kind, *options)
             for query_kind in kinds
