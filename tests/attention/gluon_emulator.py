@@ -225,7 +225,7 @@ def import_emulated(name, namespace=None, local=None, names=(), level=0):
     return modules[name]
 
 
-def emulate(kernel, num_programs, arguments, constants, seed=0):
+def emulate(kernel, num_programs, arguments, constants, seed=0, first_program=0):
     """Run a kernel of relumt.attention.kernels.hopper with the arguments of its launch."""
     function = getattr(import_emulated(f"{KERNELS}{kernel.__module__.removeprefix(KERNELS)}"), kernel.__name__)
     converted = [
@@ -236,6 +236,6 @@ def emulate(kernel, num_programs, arguments, constants, seed=0):
         else x
         for x in arguments
     ]  # fmt: skip
-    for pid in range(num_programs):
+    for pid in range(first_program, num_programs):
         current[:] = [Program(pid, num_programs, seed + pid)]
         function(*converted, **constants)

@@ -47,23 +47,31 @@ def raw(x):
 
 
 def define_operators():
+    def compute(work, a, b):
+        """Compute in the wider type, also if it is a scalar's, which PyTorch would convert to the other type."""
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            dtype = torch.promote_types(a.dtype, b.dtype)
+        else:
+            dtype = torch.result_type(a, b)
+        return Value(work(torch.as_tensor(a, dtype=dtype), torch.as_tensor(b, dtype=dtype)))
+
     def define(name, work):
         setattr(
-            Value, f"__{name}__", lambda a, b: NotImplemented if isinstance(b, Pointer) else Value(work(a.x, raw(b)))
+            Value, f"__{name}__", lambda a, b: NotImplemented if isinstance(b, Pointer) else compute(work, a.x, raw(b))
         )
-        setattr(Value, f"__r{name}__", lambda a, b: Value(work(raw(b), a.x)))
+        setattr(Value, f"__r{name}__", lambda a, b: compute(work, raw(b), a.x))
 
     def not_negative(work):
         def checked(a, b):
-            assert torch.as_tensor(a).ge(0).all(), "division of a negative number: Triton rounds to 0"
+            assert a.ge(0).all(), "division of a negative number: Triton rounds to 0"
             return work(a, b)
 
         return checked
 
     for name in ("add", "sub", "mul", "truediv", "and", "or", "xor", "lshift", "rshift"):
-        define(name, lambda a, b, name=name: getattr(torch.as_tensor(a), f"__{name}__")(b))
-    define("floordiv", not_negative(lambda a, b: torch.as_tensor(a) // b))
-    define("mod", not_negative(lambda a, b: torch.as_tensor(a) % b))
+        define(name, lambda a, b, name=name: getattr(a, f"__{name}__")(b))
+    define("floordiv", not_negative(lambda a, b: a // b))
+    define("mod", not_negative(lambda a, b: a % b))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(Value, f"__{name}__", lambda a, b, name=name: Value(getattr(torch, name)(a.x, raw(b))))
     Value.__hash__ = None
@@ -82,7 +90,7 @@ class Pointer:
         return cls(torch.as_strided(x, (length,), (1,), 0), x.storage_offset())
 
     def __add__(self, offset):
-        return Pointer(self.memory, self.at + raw(offset))
+        return Pointer(self.memory, self.at + torch.as_tensor(raw(offset)).long())
 
     def locations(self, mask):
         at = torch.as_tensor(self.at)

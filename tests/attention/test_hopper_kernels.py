@@ -145,7 +145,7 @@ def make_call(dtype, options, B, T, S, seed, D=64):
 
 def unpack(kept, T, S):
     """Return which pairs are kept, [B·H, T, S] of 0 and 1."""
-    words = kept.numpy().view(np.uint16)  # [B·H, S/128, T/2, 8, 2]
+    words = kept.unflatten(0, (-1, -(-S // 128))).numpy().view(np.uint16)  # [B·H, S/128, T/2, 8, 2]
     bits = words[..., None] >> POSITIONS & 1
     heads, blocks, half = words.shape[:3]
     pairs = bits.transpose(0, 2, 4, 1, 5, 3).reshape(heads, 2 * half, 128 * blocks)

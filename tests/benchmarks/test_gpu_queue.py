@@ -35,7 +35,14 @@ def test_an_invalid_call_is_refused_in_one_line(name, arguments, message, tmp_pa
     ("name", "expected"),
     [
         ("full_training.sh", ["| reluformer | 1 |", "| softmax | 1 |", '"valid_loss"']),
-        ("hopper.sh", ["| hangs | hung |"]),
+        (
+            "hopper.sh",
+            [
+                "| hangs | hung |",
+                "kernel: forward, tensor pipe: 62.5, shared memory: 10.5, L2: 30.0, main stall: math\n",
+                "Hardware counters are missing: stand-in for ncu.",
+            ],
+        ),
         ("inhibitor.sh", ["| plain | 1 × 1 × 9 × 10, 5, 6 |", "| causal |"]),
         ("many_seeds.sh", ["| relu_l1_p8_qk_norm | ", "## Held-out text"]),
     ],

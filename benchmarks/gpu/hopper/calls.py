@@ -120,9 +120,10 @@ def reference(call: Call, kept: Tensor | None) -> dict[str, Tensor]:
 
 
 def unpack_bits(words: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the bits of `layouts`: [heads, C/128, R/2, 8, 2] int16 -> [heads, rows, columns] bool."""
-    heads, blocks, half, _, _ = words.shape
+    """Return the bits of `layouts`: [heads · C/128, R/2, 8, 2] int16 -> [heads, rows, columns] bool."""
+    blocks, half = -(-columns // 128), words.shape[1]
+    words = words.unflatten(0, (-1, blocks))
     k = torch.arange(16, device=words.device)
     bits = words.int()[..., None] >> k // 2 + k % 2 * 8 & 1
     # [heads, column // 128, row // 2, column % 8, row % 2, column // 8 % 16] -> [heads, R, C]
-    return bits.permute(0, 2, 4, 1, 5, 3).reshape(heads, 2 * half, 128 * blocks)[:, :rows, :columns].bool()
+    return bits.permute(0, 2, 4, 1, 5, 3).reshape(-1, 2 * half, 128 * blocks)[:, :rows, :columns].bool()

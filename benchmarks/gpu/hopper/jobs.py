@@ -6,6 +6,8 @@ DROPOUT = 0.1
 VERIFIED_LENGTHS = ((512, 512), (127, 127), (129, 129), (640, 640), (2048, 2048), (200, 700), (700, 200))
 """Pairs of T and S. 640 is not a multiple of 192, and at 2048 there are more tiles than programs."""
 FEW_LENGTHS = ((512, 512), (129, 129), (640, 640), (200, 700), (700, 200))
+SHORT_AND_LONG = (256, 512, 1024, 2048)
+"""Timed n: for 256, it is open which kernels are faster with these options."""
 VERIFIED_BATCH, TIMED_BATCH, WIDTH = 3, 16, 512
 CACHE_SETTINGS = {"TRITON_CACHE_DIR": ".", "TRITON_STORE_BINARY_ONLY": "1"}
 """Environment of processes that use a cache, which is also their working directory.
@@ -29,6 +31,7 @@ class Job:
         lengths: T and S of the calls that are verified.
         timed: n of those that are timed.
         module: the module whose `run` does it.
+        patience: how many times a job's usual limit it may take.
     """
 
     kernel: str
@@ -44,17 +47,18 @@ class Job:
     lengths: tuple[tuple[int, int], ...] = FEW_LENGTHS
     timed: tuple[int, ...] = (512, 1024, 2048)
     module: str = "kernel_jobs"
+    patience: int = 1
 
 
 ALL_OPTIONS = dict.fromkeys(("padded", "causal", "per_query", "dropout", "row_stats"), True)
 KERNEL_JOBS = [
-    Job("relumt", "causal", causal=True, per_query=True),
-    Job("relumt", "row stats", row_stats=True, row_grads=True),
+    Job("relumt", "causal", causal=True, per_query=True, timed=SHORT_AND_LONG),
+    Job("relumt", "row stats", row_stats=True, row_grads=True, timed=SHORT_AND_LONG),
     Job("relumt", "plain", lengths=VERIFIED_LENGTHS, timed=(128, 256, 512, 1024, 2048, 4096)),
     Job("relumt", "fp16", "float16", timed=(2048,)),
     Job("relumt", "all options", **ALL_OPTIONS, row_grads=True, timed=(2048,)),
     Job("relumt", "padding", padded=True),
-    Job("relumt", "dropout", dropout=True),
+    Job("relumt", "dropout", dropout=True, timed=SHORT_AND_LONG),
     Job("relumt", "causal, padding, dropout", causal=True, per_query=True, padded=True, dropout=True, timed=(2048,)),
     Job("relumt", "all options, fp16", "float16", **ALL_OPTIONS, row_grads=True, timed=()),
     Job("relumt", "row stats without gradients, dropout", row_stats=True, dropout=True, timed=(2048,)),
@@ -71,13 +75,20 @@ BASELINES = Job("baselines", "", module="baselines")
 WIDE_BASELINES = Job("baselines", "128, ", head_dim=128, module="baselines")
 PRESENT_JOBS = [
     Job("Triton", "plain", timed=(128, 256, 512, 1024, 2048), module="present_jobs"),
-    Job("Triton", "row stats", row_stats=True, row_grads=True, module="present_jobs"),
-    Job("Triton", "causal", causal=True, per_query=True, module="present_jobs"),
-    Job("Triton", "dropout", dropout=True, module="present_jobs"),
+    Job("Triton", "row stats", row_stats=True, row_grads=True, timed=SHORT_AND_LONG, module="present_jobs"),
+    Job("Triton", "causal", causal=True, per_query=True, timed=SHORT_AND_LONG, module="present_jobs"),
+    Job("Triton", "dropout", dropout=True, timed=SHORT_AND_LONG, module="present_jobs"),
 ]
+COMPILED_JOBS = [
+    Job("compiled", "plain", timed=(256, 1024), module="compiled_jobs", patience=2),
+    Job("compiled", "dropout", dropout=True, timed=(256, 1024), module="compiled_jobs"),
+]
+COUNTERS = Job("ncu", "plain", timed=(2048,), module="counters", patience=3)
 JOBS = [
-    *(WIDE_JOBS[0], WIDE_BASELINES, *KERNEL_JOBS[:5], BASELINES, *WIDE_JOBS[1:]),
-    *(PRESENT_JOBS[0], *KERNEL_JOBS[5:], *PRESENT_JOBS[1:]),
+    *(WIDE_JOBS[0], WIDE_BASELINES, *KERNEL_JOBS[:5], BASELINES, *COMPILED_JOBS, *WIDE_JOBS[1:]),
+    *(PRESENT_JOBS[0], *KERNEL_JOBS[5:], *PRESENT_JOBS[1:], COUNTERS),
 ]
-STAND_INS = [Job("stand-in on the CPU", config, module="stand_ins") for config in ("computes", "hangs", "raises")]
+STAND_INS = [
+    Job("stand-in on the CPU", config, module="stand_ins") for config in ("computes", "counts", "hangs", "raises")
+]
 PROBE = Job("probe", "versions", module="probe")

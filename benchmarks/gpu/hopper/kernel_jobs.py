@@ -77,18 +77,31 @@ def relative_error(x: Tensor, expected: Tensor) -> float:
 
 
 def time_call(call: Call, kernels: Any) -> dict[str, float]:
-    """Return milliseconds of the forward and the backward pass, and of the host for launching the forward pass."""
+    """Return milliseconds of the forward and the backward pass, and of the host for launching them."""
     kept = call.forward(kernels)[3]
+
+    def forward() -> Any:
+        return call.forward(kernels)
+
+    def backward() -> Any:
+        return call.backward(kernels, kept)
+
+    return {
+        "forward": time_graph(forward),
+        "backward": time_graph(backward),
+        "host forward": time_host(forward),
+        "host backward": time_host(backward),
+    }
+
+
+def time_host(work: Callable[[], Any]) -> float:
+    """Return the milliseconds in which the host launches `work`."""
+    work()
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(LAUNCHES):
-        call.forward(kernels)
-    host = (time.perf_counter() - start) * 1000 / LAUNCHES
-    return {
-        "forward": time_graph(lambda: call.forward(kernels)),
-        "backward": time_graph(lambda: call.backward(kernels, kept)),
-        "host": host,
-    }
+        work()
+    return (time.perf_counter() - start) * 1000 / LAUNCHES
 
 
 def time_passes(forward: Callable[[], list[Tensor]], inputs: list[Tensor], grads: list[Tensor]) -> dict[str, float]:

@@ -107,7 +107,8 @@ def run_process(jobs: list[Job], cache: Path | None, limit: float, deadline: flo
         )  # fmt: skip
         try:
             for number, job in enumerate(jobs):
-                status = wait(process, output, number, START_LIMIT + limit if number == 0 else limit, deadline)
+                seconds = job.patience * limit + (START_LIMIT if number == 0 else 0)
+                status = wait(process, output, number, seconds, deadline)
                 if status != "ok":
                     break
                 yield outcome_of(job, status, results_of(output)[number])

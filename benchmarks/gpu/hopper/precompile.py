@@ -1,4 +1,4 @@
-"""Fill a Triton cache for Hopper on a machine without a GPU, with what `kernel_jobs` launches."""
+"""Fill a Triton cache for Hopper on a machine without a GPU, with what the jobs launch."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def precompile(cache: Path) -> None:
     run = triton.JITFunction.run
 
     def compile_only(kernel, *arguments, warmup, **options):
-        return run(kernel, *arguments, warmup=True, **options)
+        run(kernel, *arguments, warmup=True, **options)  # its result would be launched the next time
 
     start = time.perf_counter()
     for job in [*KERNEL_JOBS, *WIDE_JOBS]:

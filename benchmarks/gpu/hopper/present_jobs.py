@@ -5,14 +5,24 @@ from typing import Any
 
 from calls import Call, import_relumt, make_call
 from jobs import TIMED_BATCH, Job
-from kernel_jobs import time_passes
+from kernel_jobs import time_host, time_passes
 from torch import Tensor
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
     """Yield milliseconds of both passes at each length."""
     for n in job.timed:
-        yield {"n": n} | time_passes(*make_passes(make_call(job, TIMED_BATCH, n, n, "cuda")))
+        call = make_call(job, TIMED_BATCH, n, n, "cuda")
+        yield {"n": n} | time_passes(*make_passes(call)) | time_hosts(call)
+
+
+def time_hosts(call: Call) -> dict[str, float]:
+    """Return the milliseconds in which the host launches each pass."""
+    kernels = import_relumt("pointwise_triton")
+    return {
+        "host forward": time_host(lambda: call.forward(kernels)),
+        "host backward": time_host(lambda: kernels.run_backward(call.grad_out, *call.row_grads, *call.inputs)),
+    }
 
 
 def make_passes(call: Call) -> tuple[Callable[[], list[Tensor]], list[Tensor], list[Tensor]]:

@@ -1,5 +1,6 @@
 """The table of what was measured."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,13 +8,14 @@ from jobs import TIMED_BATCH, WIDTH
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 COMPARED = 2048
-PASSES = ("forward", "backward")
+TIMES = ("forward", "backward", "host forward", "host backward", "eager step", "step in a graph")
 HEADER = ["kernel", "config", "status", "worst error", "ms of", *(f"n = {n}" for n in LENGTHS), "cuDNN's / ours"]
 NOTES = f"""
 Times are medians in ms for batch {TIMED_BATCH} and {WIDTH // 64} heads of 64, or {WIDTH // 128} of 128 if the row says
 so, in bfloat16 unless it says fp16.
-"host" is the time that the host takes to launch a forward pass. The last column compares with cuDNN's softmax at
-n = {COMPARED}, with a causal mask or dropout if the row has one of these.
+"host" is the time that the host takes to launch a pass. A "step" is both passes as PyTorch calls them; a compiled one
+that has run gave the bits of the eager one. The last column compares with cuDNN's softmax at n = {COMPARED}, with a
+causal mask or dropout if the row has one of these.
 """
 
 
@@ -39,7 +41,18 @@ def make_report(versions: dict[str, Any], outcomes: list[dict[str, Any]]) -> str
     references = {row.config: row.ms for row in rows if row.kernel == "cuDNN"}
     lines = [HEADER, ["---"] * len(HEADER), *(line for row in rows for line in lines_of(row, references))]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{', '.join(f'{name}: {value}' for name, value in versions.items())}\n\n{table}\n{NOTES}"
+    results = [result for outcome in outcomes for result in outcome["results"]]
+    described = ", ".join(f"{name}: {value}" for name, value in versions.items())
+    return f"{described}\n\n{table}\n{NOTES}{''.join(counter_lines(results))}"
+
+
+def counter_lines(results: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield lines with the hardware counters of each kernel, in percent of the maximum, or why they are missing."""
+    for result in results:
+        if "skipped" in result:
+            yield f"\nHardware counters are missing: {result['skipped']}.\n"
+        if "counters" in result:
+            yield "\n" + ", ".join(f"{name}: {value}" for name, value in result["counters"].items()) + "\n"
 
 
 def rows_of(outcome: dict[str, Any]) -> list[Row]:
@@ -53,7 +66,7 @@ def rows_of(outcome: dict[str, Any]) -> list[Row]:
             target = baselines.setdefault(name, Row(*name))
             target.status = result.get("failed", "ok")
         target.errors += result.get("errors", {}).values()
-        for name in (*PASSES, "host"):
+        for name in TIMES:
             if name in result:
                 target.ms.setdefault(name, {})[result["n"]] = result[name]
     return [*baselines.values(), *([row] if not baselines or row.status != "ok" else [])]

@@ -7,15 +7,26 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from counters import parse
 from jobs import Job
 
+COUNTED = """==PROF== Connected to process 1
+"ID","Kernel Name","tensor.pct","l1tex__data_bank.pct","lts__a.pct","lts__b.pct","issue_stalled_wait_per_x",\
+"issue_stalled_math_per_x","issue_stalled_selected_per_x"
+"","","%","%","%","%","inst","inst","inst"
+"0","forward","62.5","10.5","20","30","1.5","1,024.5","2,000"
+"""
 ALL_OPTIONS = Job("stand-in", "all", "bfloat16", 128, True, True, True, False, True, lengths=((40, 200), (200, 40)))
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
-    """Verify an implementation by PyTorch, hang with a child process, or raise."""
+    """Verify an implementation by PyTorch, read ncu's output, hang with a child process, or raise."""
     if job.config == "raises":
         raise RuntimeError("stand-in for an error\nwith a second line")
+    if job.config == "counts":
+        yield from parse(COUNTED)
+        yield {"skipped": "stand-in for ncu"}
+        return
     if job.config == "hangs":
         sleeping = subprocess.Popen(["sleep", "600"])
         yield {"processes": [os.getpid(), sleeping.pid]}

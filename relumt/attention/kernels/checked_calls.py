@@ -7,12 +7,13 @@ the compiled code runs, raises its error.
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
 
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels.hopper.selection import serves
+from relumt.attention.kernels.hopper.selection import are_wanted, can_compute, serves
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
@@ -39,9 +40,9 @@ def attend_pointwise(
 
     arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
     if not torch.compiler.is_compiling():
-        for kernel in (["hopper.launch"] if serves(q, k, params, dropout_p) else []) + ["pointwise_triton"]:
-            attend = functools.partial(pointwise_triton.attend, q, k, v, *arguments, kernel)
-            result = run_checked(q.device, PointwiseConfig.from_call(q, k, *arguments, kernel), attend)
+        for module in (["hopper.launch"] if serves(q, k, params, dropout_p) else []) + ["pointwise_triton"]:
+            attend = functools.partial(pointwise_triton.attend, q, k, v, *arguments, module)
+            result = run_checked(q.device, PointwiseConfig.from_call(q, k, *arguments, module), attend)
             if result is not None:
                 return result
         return None
@@ -49,19 +50,25 @@ def attend_pointwise(
         params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p),
         _is_positive(params.factor.shape[1] - 1),
     )  # fmt: skip
-    if not _can_compile_pointwise(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options):
-        return None
-    return pointwise_triton.attend(q, k, v, *arguments)
+    kernel = _kernel_of_compiled_calls(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options)
+    return None if kernel is None else pointwise_triton.attend(q, k, v, *arguments, kernel)
 
 
 @constant_in_compiled_code
-def _can_compile_pointwise(
+def _kernel_of_compiled_calls(
     device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
-    *options: bool,
-) -> bool:  # fmt: skip
-    """Return whether kernels can be used for these options, whatever the length."""
-    configs = PointwiseConfig.list_by_length(activation, dtype, output_dtype, head_dim, *options)
-    return kernel_choice() == "fused" or all(verdicts(device).allows(config) for config in configs)
+    has_bias: bool, *options: bool,
+) -> str | None:  # fmt: skip
+    """Return the module that computes these calls, whatever the length; None if no kernels can be used."""
+    if kernel_choice() == "fused":
+        return "pointwise_triton"
+    configs = PointwiseConfig.list_by_length(activation, dtype, output_dtype, head_dim, has_bias, *options)
+    if not all(verdicts(device).allows(config) for config in configs):
+        return None
+    if are_wanted(device) and can_compute(activation, has_bias, dtype, head_dim):
+        long = replace(configs[-1], kernel="hopper.launch")
+        return "hopper.by_length" if verdicts(device).allows(long) else "pointwise_triton"
+    return "pointwise_triton"
 
 
 def _is_positive(x: float) -> bool:

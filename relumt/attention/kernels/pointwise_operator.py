@@ -1,8 +1,8 @@
 """The operators `relumt::pointwise` and `relumt::pointwise_backward`. Shapes: B batch, H heads, T queries, S keys.
 
 A module that implements them has `run_forward` and `run_backward`, with the arguments of the schemas below but the
-last one, and what allocates their results: `new_outputs` and `new_gradients`. The last result of `run_forward`, "kept",
-is what else its `run_backward` needs; most modules have neither that nor the argument.
+last one, and what allocates their results: `new_outputs` and `new_gradients`. If there is a function `new_kept`, then
+with dropout `run_forward` has one more result, which it allocates, and `run_backward` one more argument.
 """
 
 from typing import Any
@@ -39,8 +39,11 @@ def _forward(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _fake_forward(*inputs: Any) -> tuple[Tensor, ...]:
-    q, _, v, *_, need_row_stats, dtype, kernel = inputs
-    return _without_none(q, *kernel_module(kernel).new_outputs(q, v, need_row_stats, dtype))
+    q, k, v, *_, seed = inputs[:NUM_TENSORS]
+    need_row_stats, dtype, kernel = inputs[NUM_SHARED:]
+    module = kernel_module(kernel)
+    kept = [module.new_kept(q, k)] if seed is not None and hasattr(module, "new_kept") else []
+    return _without_none(q, *module.new_outputs(q, v, need_row_stats, dtype), *kept)
 
 
 def _without_none(

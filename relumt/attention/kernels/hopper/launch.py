@@ -15,12 +15,15 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from relumt.attention.kernels.current_device import use_tensor_device
+from relumt.attention.kernels.hopper import cached_launch
+from relumt.attention.kernels.hopper.cached_launch import MAX_KEPT
 from relumt.attention.kernels.hopper.dkdv import backward_dkdv
 from relumt.attention.kernels.hopper.dq import backward_dq
 from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
 from relumt.attention.kernels.hopper.forward import forward as forward_kernel
 from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
 from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
+from relumt.attention.kernels.pointwise_triton import new_gradients, new_outputs
 
 THREE_WARPGROUPS = {"NWG": 3, "BN": BLOCK, "STAGES": 3, "CREGS": 160}
 TWO_WARPGROUPS = {"NWG": 2, "BN": BLOCK, "STAGES": 3, "CREGS": 240}
@@ -52,16 +55,15 @@ def run_forward(
 
     Returns:
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None; one bit for
-        each pair that dropout keeps (see `layouts`), [B·H, ⌈S/128⌉, ⌈T/128⌉·64, 8, 2] int16, or None without dropout.
+        each pair that dropout keeps (see `layouts`), [B·H·⌈S/128⌉, ⌈T/128⌉·64, 8, 2] int16, or None without dropout.
     """
     B, H, T, D = q.shape
     S = k.shape[2]
     q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
     factor = factor.expand(B, T)
     padding = prepare_padding(k, v, key_mask, key_bounds)
-    output = torch.empty(B, T, H, D, dtype=dtype, device=q.device).transpose(1, 2)  # -> [B, H, T, D]
-    weight_sum, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if need_row_stats else None for _ in range(2))
-    kept = new_bits(q, S, T) if dropout_p else None
+    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
+    kept = new_kept(q, k) if dropout_p else None
     level = round(dropout_p * DROPOUT_LEVELS)
     threshold = (DROPOUT_LEVELS - level) * 0x01010101
     threshold -= threshold >> 31 << 32  # as int32
@@ -88,7 +90,7 @@ def run_backward(
     """Return the gradients of q, k and v for those of the results of `run_forward`; `kept` is the last of them."""
     B, H, T, D = q.shape
     S = k.shape[2]
-    grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
+    grad_q, grad_k, grad_v = new_gradients(q, k, v)
     q, k, v, grad_output = (with_strides_for_tma(x) for x in (q, k, v, grad_output.to(q.dtype)))
     padding = prepare_padding(k, v, key_mask, key_bounds)
     has_factor = factor.shape[1] == 1  # one for each sentence; others must multiply dO before it is summed over queries
@@ -141,10 +143,18 @@ def three_are_faster(q: Tensor) -> bool:
     return three < two * 1.05
 
 
+def new_kept(q: Tensor, k: Tensor) -> Tensor:
+    """Allocate one bit for each pair, with queries as rows; see `run_forward`."""
+    return new_bits(q, k.shape[2], q.shape[2])
+
+
 def new_bits(x: Tensor, columns: int, rows: int) -> Tensor:
-    """Return room for one bit per pair of x's batch and heads: [B·H, ⌈columns/128⌉, ⌈rows/128⌉·64, 8, 2] int16."""
-    heads = x.shape[0] * x.shape[1]
-    return torch.empty(heads, -(-columns // 128), -(-rows // 128) * 64, 8, 2, dtype=torch.int16, device=x.device)
+    """Return room for one bit per pair of x's batch and heads: [B·H·⌈columns/128⌉, ⌈rows/128⌉·64, 8, 2] int16.
+
+    No size is 1 for short sentences alone, because `torch.compile` would then compile twice.
+    """
+    blocks = x.shape[0] * x.shape[1] * -(-columns // 128)
+    return torch.empty(blocks, -(-rows // 128) * 64, 8, 2, dtype=torch.int16, device=x.device)
 
 
 def in_pairs(bits: Tensor) -> Tensor:
@@ -154,22 +164,31 @@ def in_pairs(bits: Tensor) -> Tensor:
 
 def with_strides_for_tma(x: Tensor) -> Tensor:
     """Return x, or a copy if TMA cannot read it: rows must be contiguous, and all strides multiples of 16 bytes."""
-    steps = [stride * x.element_size() for stride, size in zip(x.stride()[:3], x.shape, strict=False) if size > 1]
-    is_readable = x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(step and step % 16 == 0 for step in steps)
+    is_readable = x.data_ptr() % 16 == 0 and are_readable(x.stride(), x.shape, x.element_size())
     return x if is_readable else x.clone(memory_format=torch.contiguous_format)
+
+
+@functools.lru_cache(maxsize=MAX_KEPT)
+def are_readable(strides: tuple[int, ...], shape: tuple[int, ...], element_size: int) -> bool:
+    """Return whether TMA can read a tensor that begins at a multiple of 16 bytes."""
+    steps = [stride * element_size for stride, size in zip(strides[:3], shape, strict=False) if size > 1]
+    return strides[3] == 1 and all(step and step % 16 == 0 for step in steps)
 
 
 def describe(x: Tensor, rows: int) -> TensorDescriptor:
     """Return a descriptor for TMA of x [B, H, n, D], which loads blocks of `rows` rows."""
-    block = (1, 1, rows, x.shape[3])
-    strides = [stride if size > 1 else x.shape[3] for stride, size in zip(x.stride()[:3], x.shape, strict=False)]
-    return TensorDescriptor(x, list(x.shape), [*strides, 1], list(block), block_layout(block, x.dtype))
+    descriptor: TensorDescriptor = object.__new__(TensorDescriptor)  # its checks would take 3 µs each time
+    vars(descriptor).update(vars(describe_like(x.stride(), x.shape, x.dtype, rows)), base=x)
+    return descriptor
 
 
-@functools.cache
-def block_layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
-    """Return the layout of a block in shared memory."""
-    return gl.NVMMASharedLayout.get_default_for(list(block), GluonType[dtype])
+@functools.lru_cache(maxsize=MAX_KEPT)
+def describe_like(strides: tuple[int, ...], shape: tuple[int, ...], dtype: torch.dtype, rows: int) -> TensorDescriptor:
+    """Return the descriptor of tensors of a kind, with an empty one in their place."""
+    steps = [stride if size > 1 else shape[3] for stride, size in zip(strides[:3], shape, strict=False)]
+    block = [1, 1, rows, shape[3]]
+    layout = gl.NVMMASharedLayout.get_default_for(block, GluonType[dtype])
+    return TensorDescriptor(torch.empty(0, dtype=dtype), list(shape), [*steps, 1], block, layout)
 
 
 def describe_keys(k: Tensor, v: Tensor, padding: Padding | None, rows: int) -> list[TensorDescriptor | None]:
@@ -192,4 +211,4 @@ def num_multiprocessors(device: torch.device) -> int:
 def launch(kernel: Any, tiles: int, *arguments: Any, **constants: Any) -> None:
     """Launch a persistent kernel."""
     device = arguments[0].base.device
-    kernel[(min(num_multiprocessors(device), tiles),)](*arguments, num_warps=4, **constants)
+    cached_launch.launch(kernel, min(num_multiprocessors(device), tiles), *arguments, **constants)

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from relumt.attention.kernels.hopper.cached_launch import launch
 from relumt.attention.kernels.key_bounds import key_bytes
 
 BLOCK = 128
@@ -48,9 +49,10 @@ def prepare_padding(k: Tensor, v: Tensor, key_mask: Tensor | None, key_bounds: T
     blocks = triton.cdiv(S, BLOCK)
     mixed = torch.empty(B, blocks, dtype=torch.int32, device=k.device)
     zeroed_k, zeroed_v = (torch.empty(B, H, S, D, dtype=x.dtype, device=x.device) for x in (k, v))
-    copy_visible_keys[(B * H * blocks,)](
-        k, *k.stride()[:3], v, *v.stride()[:3], key_bytes(key_mask), mixed, zeroed_k, zeroed_v, H, S, D=D, BLOCK=BLOCK
-    )
+    launch(
+        copy_visible_keys, B * H * blocks, k, *k.stride()[:3], v, *v.stride()[:3], key_bytes(key_mask), mixed, zeroed_k,
+        zeroed_v, H, S, D=D, BLOCK=BLOCK,
+    )  # fmt: skip
     return Padding(key_bounds, mixed, zeroed_k, zeroed_v)
 
 
@@ -87,9 +89,10 @@ def scale_rows(x: Tensor, factor: Tensor, scale: float) -> Tensor:
     """
     B, H, T, D = x.shape
     scaled = torch.empty(B, T, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
-    multiply_rows[(triton.cdiv(B * T * H, BLOCK),)](
-        x, *x.stride()[:3], factor, *factor.stride(), scale, scaled, B * T * H, H, T, D=D, BLOCK=BLOCK
-    )
+    launch(
+        multiply_rows, triton.cdiv(B * T * H, BLOCK), x, *x.stride()[:3], factor, *factor.stride(), scale, scaled,
+        B * T * H, H, T, D=D, BLOCK=BLOCK,
+    )  # fmt: skip
     return scaled
 
 
@@ -126,7 +129,8 @@ def row_terms(
     B, H, T = g.shape
     blocks = B * H * triton.cdiv(T, BLOCK)
     terms = torch.empty(blocks * BLOCK, 2, dtype=torch.float32, device=g.device)
-    compute_row_terms[(blocks,)](g, h, factor, *factor.stride(), scale, terms, H, T, HAS_FACTOR=has_factor, BLOCK=BLOCK)
+    arguments = (g, h, factor, *factor.stride(), scale, terms, H, T)
+    launch(compute_row_terms, blocks, *arguments, HAS_FACTOR=has_factor, BLOCK=BLOCK)
     return terms
 
 
