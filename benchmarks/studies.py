@@ -150,7 +150,7 @@ def bleu_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
 
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.evaluation import SEARCH_FOLDER, translations_by_penalty
-    from relumt.runs.record import load_record
+    from relumt.runs.record import find_data_bin, load_record
     from relumt.runs.scores import generate_output
     from relumt.runs.translations import align_translations, read_sources
 
@@ -161,7 +161,7 @@ def bleu_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
             f"{run}: expected a run whose --lenpen was chosen on the validation set, found none; run "
             "scripts/evaluate.sh with a dataset that has length_penalties"
         )
-    data_bin = open_data_bin(Path(record.data_bin))
+    data_bin = open_data_bin(find_data_bin(run, record))
     output = translations_by_penalty(run, search.setup)(float(search.choice.chosen))
     translations = align_translations(output, data_bin, search.setup.subset)
     words = [len(source.split()) for source in read_sources(generate_output(run / SEARCH_FOLDER, search.setup))]

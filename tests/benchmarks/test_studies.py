@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -44,7 +45,7 @@ def test_the_calibration_error(monkeypatch):
 
 
 def test_bleu_by_length(run, data, tmp_path):
-    record = replace(scored_record(), data_bin=str(data))
+    record = replace(scored_record(), data_bin=os.path.relpath(data, tmp_path / "run"))
     choice = LengthPenaltyChoice("valid", "v", "tok:none", {"0.0": 30.0, "1.0": 31.0}, "1.0")
     setup = replace(record.test_evaluation.setup, subset="valid")
     save_record(tmp_path / "run", replace(record, length_penalty_search=LengthPenaltySearch(setup, choice)))
