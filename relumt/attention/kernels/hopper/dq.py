@@ -121,7 +121,8 @@ def backward_dq(
     """
     buffers = allocate(q_desc, k_desc, v_desc, 2, BN, STAGES, D)
     # Constants stay out of these tuples, because an assignment would turn them into run-time values.
-    descriptors = (q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
+    held = ((q_desc, buffers[0]),)
+    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
     tensors = (GradQ, o_b, o_h, o_t, Factor, f_b, scale, Bits, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)
@@ -129,7 +130,7 @@ def backward_dq(
         [
             (consumer, (0, 2, BN, STAGES, D, CAUSAL, PADDED, HAS_FACTOR, buffers, tensors, sizes)),
             (consumer, (1, 2, BN, STAGES, D, CAUSAL, PADDED, HAS_FACTOR, buffers, tensors, sizes)),
-            (producer, (2, BN, STAGES, D, CAUSAL, PADDED, descriptors, buffers, padding, sizes)),
+            (producer, (2, BN, STAGES, D, CAUSAL, PADDED, held, keys, buffers, padding, sizes)),
         ],
         [4, 1],
         [CREGS, 24],

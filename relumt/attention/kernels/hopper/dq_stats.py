@@ -33,7 +33,7 @@ from relumt.attention.kernels.hopper.layouts import (
     store_gradient,
     unpack,
 )
-from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, load_keys, tma_load
+from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, producer
 from relumt.attention.kernels.hopper.tiles import key_blocks, load_bounds, locate
 
 NWG = gl.constexpr(2)
@@ -41,44 +41,12 @@ BN = gl.constexpr(128)
 
 
 @gluon.jit
-def load_tiles(
-    STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr, PADDED: gl.constexpr, descriptors, buffers, padding,
-    sizes,
-):  # fmt: skip
-    """Load q and dO [64, D] per warpgroup, and blocks of k and v [BN, D] in turns; TMA pads with zeros."""
-    q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
-    q_bufs, do_bufs, k_bufs, v_bufs, barriers = buffers
-    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
-    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    rings = (k_bufs, v_bufs, k_full, k_empty, v_full, v_empty)
-    KeyBounds, Mixed = padding
-    H, T, S, num_tiles = sizes
-    tiles_per_head = gl.cdiv(T, 128)
-    count = 0
-    turn = 0
-    for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        bh, position = locate(tile, tiles_per_head, CAUSAL)
-        b = bh // H
-        h = bh % H
-        first = position * 128
-        first_real, after_real = load_bounds(KeyBounds, b, S, PADDED)
-        start, stop = key_blocks(first_real, after_real, first + 127, T, S, CAUSAL)
-        for w in gl.static_range(NWG):
-            mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
-            mbarrier.expect(q_full.index(w), 2 * 64 * D * 2)
-            tma_load(q_desc, [b, h, first + 64 * w, 0], q_full.index(w), q_bufs.index(w))
-            tma_load(do_desc, [b, h, first + 64 * w, 0], q_full.index(w), do_bufs.index(w))
-        count = load_keys(count, start, stop, b, h, S, Mixed, keys, rings, BN, STAGES, D, PADDED)
-        turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-
-
-@gluon.jit
 def consumer(
     w: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr, PADDED: gl.constexpr,
-    DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, buffers, tensors, sizes,
+    DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, do_bufs, buffers, tensors, sizes,
 ):  # fmt: skip
     """Compute the gradients of 64 queries of each tile."""
-    q_bufs, do_bufs, k_bufs, v_bufs, barriers = buffers
+    q_bufs, k_bufs, v_bufs, barriers = buffers
     q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds = tensors
     H, T, S, num_tiles = sizes
@@ -156,18 +124,18 @@ def backward_dq_stats(
         STAGES: number of buffers for blocks of keys.
     """
     do_bufs = allocate_ring(do_desc, NWG, 64, D)
-    q_bufs, k_bufs, v_bufs, barriers = allocate(q_desc, k_desc, v_desc, NWG, BN, STAGES, D)
+    buffers = allocate(q_desc, k_desc, v_desc, NWG, BN, STAGES, D)
     # Constants stay out of these tuples, because an assignment would turn them into run-time values.
-    descriptors = (q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    buffers = (q_bufs, do_bufs, k_bufs, v_bufs, barriers)
+    held = ((q_desc, buffers[0]), (do_desc, do_bufs))
+    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
     tensors = (GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)
     gl.warp_specialize(
         [
-            (consumer, (0, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, buffers, tensors, sizes)),
-            (consumer, (1, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, buffers, tensors, sizes)),
-            (load_tiles, (STAGES, D, CAUSAL, PADDED, descriptors, buffers, padding, sizes)),
+            (consumer, (0, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, do_bufs, buffers, tensors, sizes)),
+            (consumer, (1, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, do_bufs, buffers, tensors, sizes)),
+            (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, held, keys, buffers, padding, sizes)),
         ],
         [4, 1],
         [CREGS, 24],

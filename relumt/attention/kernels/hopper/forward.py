@@ -197,7 +197,8 @@ def forward(
     """
     buffers = allocate(q_desc, k_desc, v_desc, NWG, BN, STAGES, D)
     # Constants stay out of these tuples, because an assignment would turn them into run-time values.
-    descriptors = (q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
+    held = ((q_desc, buffers[0]),)
+    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
     tensors = (Out, o_b, o_h, o_t, Factor, f_b, f_t, WeightSum, WLogW, Kept, Seed, threshold, scale, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)
@@ -206,7 +207,7 @@ def forward(
             [
                 (consumer, (0, NWG, BN, STAGES, D, CAUSAL, PADDED, ROW_STATS, DROPOUT, buffers, tensors, sizes)),
                 (consumer, (1, NWG, BN, STAGES, D, CAUSAL, PADDED, ROW_STATS, DROPOUT, buffers, tensors, sizes)),
-                (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, descriptors, buffers, padding, sizes)),
+                (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, held, keys, buffers, padding, sizes)),
             ],
             [4, 1],
             [CREGS, 24],
@@ -217,7 +218,7 @@ def forward(
                 (consumer, (0, NWG, BN, STAGES, D, CAUSAL, PADDED, ROW_STATS, DROPOUT, buffers, tensors, sizes)),
                 (consumer, (1, NWG, BN, STAGES, D, CAUSAL, PADDED, ROW_STATS, DROPOUT, buffers, tensors, sizes)),
                 (consumer, (2, NWG, BN, STAGES, D, CAUSAL, PADDED, ROW_STATS, DROPOUT, buffers, tensors, sizes)),
-                (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, descriptors, buffers, padding, sizes)),
+                (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, held, keys, buffers, padding, sizes)),
             ],
             [4, 4, 1],
             [CREGS, CREGS, 24],

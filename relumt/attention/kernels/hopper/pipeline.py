@@ -1,4 +1,4 @@
-"""Shared memory and barriers of the kernels, and the loading warp of those that hold queries: `forward` and `dq`.
+"""Shared memory and barriers of the kernels, and the loading warp of those that hold queries: all but `dkdv`.
 
               q_full                   k_full, v_full
     producer ───────> warpgroups  ... producer ───────> warpgroups
@@ -103,13 +103,17 @@ def load_keys(
 @gluon.jit
 def producer(
     NWG: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
-    PADDED: gl.constexpr, descriptors, buffers, padding, sizes,
+    PADDED: gl.constexpr, held, keys, buffers, padding, sizes,
 ):  # fmt: skip
-    """Load tiles of q [64, D] per warpgroup, and blocks of k and v [BN, D] in turns; TMA pads with zeros."""
-    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = descriptors
-    q_bufs, k_bufs, v_bufs, barriers = buffers
+    """Load what each warpgroup holds [64, D], and blocks of k and v [BN, D] in turns; TMA pads with zeros.
+
+    Args:
+        held: a descriptor and its buffers of each tensor that warpgroups hold: of q, or of q and dO.
+        keys: descriptors of k and v, and of their copies without hidden keys.
+        buffers: what `allocate` returned.
+    """
+    _, k_bufs, v_bufs, barriers = buffers
     q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
-    keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
     rings = (k_bufs, v_bufs, k_full, k_empty, v_full, v_empty)
     KeyBounds, Mixed = padding
     H, T, S, num_tiles = sizes
@@ -126,7 +130,8 @@ def producer(
         start, stop = key_blocks(first_real, after_real, first + BM - 1, T, S, CAUSAL)
         for w in gl.static_range(NWG):
             mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
-            mbarrier.expect(q_full.index(w), 64 * D * 2)
-            tma_load(q_desc, [b, h, first + 64 * w, 0], q_full.index(w), q_bufs.index(w))
+            mbarrier.expect(q_full.index(w), len(held) * 64 * D * 2)
+            for n in gl.static_range(len(held)):
+                tma_load(held[n][0], [b, h, first + 64 * w, 0], q_full.index(w), held[n][1].index(w))
         count = load_keys(count, start, stop, b, h, S, Mixed, keys, rings, BN, STAGES, D, PADDED)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
