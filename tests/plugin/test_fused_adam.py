@@ -28,14 +28,17 @@ def build(optimizer_class, dtype=torch.float32):
     return parameters, optimizer_class(groups, **SETTINGS)
 
 
+def gradients(update) -> list[torch.Tensor | None]:
+    """As large as ε, so that its place counts; the last parameter has none in update 2."""
+    generator = torch.Generator().manual_seed(update)
+    grads = [torch.randn(size, generator=generator) * 1e-3 for size in SIZES]
+    return [*grads[:-1], None if update == 2 else grads[-1]]
+
+
 def take_steps(parameters, optimizer, updates):
-    """Gradients are as large as ε, so that its place counts; the last parameter has none in update 2."""
     for update in updates:
-        generator = torch.Generator().manual_seed(update)
-        for x in parameters:
-            x.grad = (torch.randn(x.shape, generator=generator) * 1e-3).to(x.dtype)
-        if update == 2:
-            parameters[-1].grad = None
+        for x, grad in zip(parameters, gradients(update), strict=True):
+            x.grad = None if grad is None else grad.to(x.dtype)
         optimizer.step()
 
 
@@ -44,13 +47,9 @@ def exact(updates: int) -> list[torch.Tensor]:
     parameters, _ = build(STOCK)
     (eta, (beta1, beta2), eps), results = [SETTINGS[name] for name in ("lr", "betas", "eps")], []
     for number, x in enumerate(parameters):
-        theta, m, v, t = x.detach().double(), 0.0, 0.0, 0
-        for update in range(updates):
-            generator = torch.Generator().manual_seed(update)
-            g = [torch.randn(y.shape, generator=generator) * 1e-3 for y in parameters][number].double()
-            if update == 2 and number == len(parameters) - 1:
-                continue
-            t += 1
+        theta, m, v = x.detach().double(), 0.0, 0.0
+        found = [gradients(update)[number] for update in range(updates)]
+        for t, g in enumerate((grad.double() for grad in found if grad is not None), 1):
             m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
             decay = eta * SETTINGS["weight_decay"] if number else 0.0
             rate = eta * math.sqrt(1 - beta2**t) / (1 - beta1**t)
@@ -73,7 +72,7 @@ def test_one_goes_on_from_the_state_of_the_other():
         parameters, optimizer = build(first)
         take_steps(parameters, optimizer, range(3))
         state = optimizer.state_dict()
-        optimizer = build(second)[1].__class__([{"params": parameters[:1]}, {"params": parameters[1:]}], **SETTINGS)
+        optimizer = second([{"params": parameters[:1]}, {"params": parameters[1:]}], **SETTINGS)
         optimizer.load_state_dict(state)
         take_steps(parameters, optimizer, range(3, 6))
         results.append(torch.cat([x.detach() for x in parameters]))
