@@ -2,12 +2,9 @@
 
 import itertools
 import json
-from unittest import mock
 
 import torch
-import triton
-from machine_code import find_loops
-from triton.backends.compiler import GPUTarget
+from machine_code import compiling_for, find_loops
 
 from relumt.attention.kernels import key_bounds
 from relumt.attention.kernels.hopper import launch
@@ -62,17 +59,13 @@ def compile_call(dtype: torch.dtype, D: int, options: str) -> None:
 
 def main() -> None:
     """Compile all of them."""
-    driver = mock.Mock(get_current_target=lambda: GPUTarget("cuda", 90, 32))
-    triton.runtime.driver.set_active(driver)
-    run = triton.JITFunction.run
     for dtype, D, options in itertools.product((torch.bfloat16, torch.float16), HEAD_DIMS, OPTIONS):
 
-        def compile_only(kernel, *arguments, warmup, dtype=dtype, options=options, **constants):
-            compiled = run(kernel, *arguments, warmup=True, **constants)
+        def visit(kernel, constants, compiled, dtype=dtype, options=options):
             if "hopper" in kernel.__module__ and "CREGS" in constants:
                 report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), constants)
 
-        with mock.patch.object(triton.JITFunction, "run", compile_only):
+        with compiling_for(90, visit):
             compile_call(dtype, D, options)
 
 

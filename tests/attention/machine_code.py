@@ -1,11 +1,18 @@
-"""Read the machine code of compiled kernels."""
+"""Compile kernels for GPUs that need not be present, and read their machine code."""
 
+import os
 import re
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import triton
+from triton.backends.compiler import GPUTarget
 
 DISASSEMBLER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
 
@@ -36,3 +43,28 @@ def longest_loop(binary: bytes) -> list[str]:
     """Return the instructions of the longest loop."""
     instructions, loops = find_loops(binary)
     return max((instructions[loop] for loop in loops), key=len)
+
+
+@contextmanager
+def compiling_for(capability: int, visit: Callable[[Any, dict[str, Any], Any], None]) -> Iterator[None]:
+    """Compile what is launched inside the block, and call `visit` with the kernel, its constants and what it became."""
+    target = GPUTarget("cuda", capability, 32)
+    triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: target))
+    run = triton.JITFunction.run
+
+    def compile_only(kernel, *arguments, warmup, **constants):
+        visit(kernel, constants, run(kernel, *arguments, warmup=True, **constants))
+
+    with mock.patch.object(triton.JITFunction, "run", compile_only):
+        yield
+
+
+def run_compiler(cache: Path, *arguments: object) -> list[str]:
+    """Run Python with Triton's compiler instead of its interpreter, and return the lines that it prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment | {"TRITON_CACHE_DIR": str(cache)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()

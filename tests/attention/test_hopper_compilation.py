@@ -1,14 +1,13 @@
 """The machine code of the kernels for Hopper, which compiles without a GPU."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton.experimental.gluon")
+
+from tests.attention.machine_code import run_compiler
 
 MAX_SHARED = 227 * 1024
 MAX_INSTRUCTIONS = {
@@ -45,13 +44,8 @@ MAX_SPILLS = {("backward_dkdv", 128): 6, ("backward_dq_stats", 128): 12}
 @pytest.mark.slow
 def test_no_kernel_spills_in_its_loop_or_is_serialized_or_has_more_instructions_than_counted(tmp_path):
     """ptxas serializes all products of a warpgroup that lacks registers, without a message."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("compile_hopper.py")],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = run_compiler(tmp_path, Path(__file__).with_name("compile_hopper.py"))
+    results = [json.loads(line) for line in lines]
     assert len(results) == 2 * 2 * 7 * 3
     for x in results:
         name = x["kernel"], x["head_dim"], x["options"]

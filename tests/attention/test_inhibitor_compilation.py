@@ -1,34 +1,26 @@
 """The Inhibitor's half-precision kernel has few instructions per pair, on GPUs that need not be present."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("triton")
 
+from tests.attention.machine_code import run_compiler
+
 COMPILE = """
 import json, sys
-from unittest import mock
-import torch, triton
-from triton.backends.compiler import GPUTarget
+import torch
 from relumt.attention.kernels import inhibitor_triton
 from relumt.attention.kernels.inhibitor_triton_fp16 import RUN
-from tests.attention.machine_code import longest_loop
+from tests.attention.machine_code import compiling_for, longest_loop
 
-target = GPUTarget("cuda", int(sys.argv[1]), 32)
-triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: target))
-run = triton.JITFunction.run
-
-def compile_only(kernel, *arguments, warmup, **options):
-    compiled = run(kernel, *arguments, warmup=True, **options)
+def report(kernel, options, compiled):
     loop = longest_loop(compiled.asm["cubin"])
     spills, exchanges = (sum(x in line for line in loop for x in names) for names in (("LDL", "STL"), ("SHFL", "BAR")))
     print(json.dumps([len(loop) / RUN.value * 32 / options["BLOCK"], spills, exchanges]))
 
-with mock.patch.object(triton.JITFunction, "run", compile_only):
+with compiling_for(int(sys.argv[1]), report):
     bounds = torch.empty(2, 2, dtype=torch.int32, device="meta")
     mask = torch.empty(2, 128, dtype=torch.bool, device="meta")
     seed = torch.empty((), dtype=torch.int64, device="meta")
@@ -51,13 +43,7 @@ options, signed, and with 128 dimensions. The last two hold 16 queries, so two t
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 86, 89, 90, 100, 120])
 def test_instructions_per_pair(capability, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability)],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in run_compiler(tmp_path, "-c", COMPILE, capability)]
     assert len(found) == len(MOST)
     for numbers, most in zip(found, MOST, strict=True):
         assert all(x <= limit for x, limit in zip(numbers, most, strict=True)), found

@@ -1,35 +1,30 @@
 """Dropout and factors cost the pointwise kernels few instructions, on GPUs that need not be present."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("triton")
 
+from tests.attention.machine_code import run_compiler
+
 COMPILE = """
 import json, sys
 from unittest import mock
-import torch, triton
-from triton.backends.compiler import GPUTarget
+import torch
 from relumt.attention.kernels import pointwise_triton
-from tests.attention.machine_code import longest_loop
+from tests.attention.machine_code import compiling_for, longest_loop
 
 capability, kib = map(int, sys.argv[1:])
-target = GPUTarget("cuda", capability, 32)
-triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: target))
-run = triton.JITFunction.run
 
-def compile_only(kernel, *arguments, warmup, **options):
-    loop = longest_loop(run(kernel, *arguments, warmup=True, **options).asm["cubin"])
+def report(kernel, options, compiled):
+    loop = longest_loop(compiled.asm["cubin"])
     pairs_per_thread = options["BLOCK_T"] * options["BLOCK_S"] / (32 * options["num_warps"])
     spills_and_exchanges = sum(x in line for line in loop for x in ("LDL", "STL", "SHFL"))
     print(json.dumps([len(loop) / pairs_per_thread, spills_and_exchanges]))
 
 with (
-    mock.patch.object(triton.JITFunction, "run", compile_only),
+    compiling_for(capability, report),
     mock.patch.object(pointwise_triton, "shared_memory", lambda device: kib),
 ):
     q, k, v = (torch.empty(2, 2, 2048, 64, dtype=torch.bfloat16, device="meta") for _ in range(3))
@@ -50,13 +45,7 @@ gradients of k and v; then the same with dropout."""
 @pytest.mark.slow
 @pytest.mark.parametrize(("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (120, 99)])
 def test_instructions_per_pair(capability, kib, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability), str(kib)],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in run_compiler(tmp_path, "-c", COMPILE, capability, kib)]
     assert all(wasted == 0 for _, wasted in found), found
     for (instructions, _), most in zip(found, MOST.get(capability, MOST[0]), strict=True):
         assert instructions <= most, found

@@ -1,26 +1,22 @@
 """The Triton kernels compile for GPUs that need not be present, and fit into their shared memory."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("triton")
 
+from tests.attention.machine_code import run_compiler
+
 COMPILE = """
 import sys
 from unittest import mock
-import torch, triton
-from triton.backends.compiler import GPUTarget
+import torch
 from relumt.attention.kernels import inhibitor_triton, pointwise_triton
+from tests.attention.machine_code import compiling_for
 
 capability, kib = map(int, sys.argv[1:])
-triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: GPUTarget("cuda", capability, 32)))
-run, compiled = triton.JITFunction.run, []
+compiled = []
 
-def compile_only(kernel, *arguments, warmup, **options):
-    found = run(kernel, *arguments, warmup=True, **options)
+def check(kernel, options, found):
     assert found.metadata.shared <= kib * 1024, (kernel.__name__, options, found.metadata.shared)
     compiled.append(kernel.__name__)
 
@@ -31,7 +27,7 @@ def launch(module, dtype, D, tensors, options, last):
     module.run_backward(*grads, q, k, v, *tensors, *options)
 
 with (
-    mock.patch.object(triton.JITFunction, "run", compile_only),
+    compiling_for(capability, check),
     mock.patch.object(pointwise_triton, "shared_memory", lambda device: kib),
 ):
     per_head = torch.empty(2, 1, 1, device="meta")
@@ -52,9 +48,4 @@ print(len(compiled), "kernels")
 @pytest.mark.parametrize(("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (120, 99)])
 def test_every_kernel_compiles_and_fits_the_gpu(capability, kib, tmp_path):
     """`kib`: `max_shared_memory_per_block_optin` in cuda/__device/arch_traits.h of github.com/NVIDIA/cccl."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability), str(kib)],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout == "27 kernels\n", done.stderr[-3000:]
+    assert run_compiler(tmp_path, "-c", COMPILE, capability, kib) == ["27 kernels"]
