@@ -61,8 +61,8 @@ class AttentionMask:
 
     def clone(self) -> "AttentionMask":
         """Return the same mask in tensors of its own."""
-        key_mask, attn_mask, bias = (None if x is None else x.clone() for x in map(self.__getattribute__, SHAPES))
-        return replace(self, key_mask=key_mask, attn_mask=attn_mask, bias=bias)
+        copies = {name: x.clone() for name in SHAPES if (x := getattr(self, name)) is not None}
+        return replace(self, **copies)
 
     def check_shape(self, B: int, H: int, T: int, S: int) -> None:
         """Raise ValueError unless the masks and the bias have exactly the shapes that the class allows."""

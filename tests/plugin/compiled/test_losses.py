@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from relumt.attention.kernels import dispatch
 from relumt.errors import UserError
 from relumt.plugin.compiled import features, losses
 from relumt.plugin.compiled.losses import Batch, CompiledLosses, round_up
@@ -46,6 +47,13 @@ def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name
         assert_equal(loss_and_gradients(ours, batch), loss_and_gradients(theirs, batch), 1e-5)
         programs.append(counters["stats"]["unique_graphs"])
     assert len(set(programs)) == 1
+
+
+def test_long_calls_recompute_their_weights_as_without_compile(only_traced, monkeypatch, tmp_path):
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
+    ours, theirs = build(tmp_path, "rela_g", "--compile"), build(tmp_path, "rela_g")
+    for batch in batches(2):
+        assert_equal(loss_and_gradients(ours, batch), loss_and_gradients(theirs, batch), 1e-5)
 
 
 @pytest.mark.parametrize(
