@@ -162,11 +162,8 @@ class Mechanism(nn.Module):
         """
         self.check_shapes(q, k, v, mask)
         if self.pointwise_activation is not None:
-            # The choice must not depend on gradients alone: activation checkpointing runs a layer first without them
-            # and then with them, and both passes must take the same path to draw the same dropout.
-            trains_norm = self.overrides_postprocess_heads and (self.training or torch.is_grad_enabled())
             # need & …, not … in need, which torch 2.10 cannot compile.
-            fused = dispatch.select_pointwise_kernel(q, k, v, mask, bool(need & Need.WEIGHTS), trains_norm)
+            fused = dispatch.select_pointwise_kernel(q, k, v, mask, bool(need & Need.WEIGHTS), self.exceeds_float16)
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params and (result := self.attend_fused(fused, params, q, k, v, mask, need)):
                 return result
@@ -253,9 +250,9 @@ class Mechanism(nn.Module):
         None if the kernel cannot be used on this machine.
         """
         dtype = params.factor.dtype if self.overrides_postprocess_heads else q.dtype
-        needs_stats = bool(need & Need.ROW_STATS)
+        row_sums = 2 if need & Need.ROW_STATS else 0
         with without_autocast(q):
-            result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype)
+            result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, row_sums, dtype)
         if result is None:
             return None
         output, weight_sum, weight_log_weight_sum = result
@@ -268,6 +265,15 @@ class Mechanism(nn.Module):
     def overrides_postprocess_heads(self) -> bool:
         """Whether heads pass through more than the identity, such as a norm; true for `rela_unnormalized` as well."""
         return type(self).postprocess_heads is not Mechanism.postprocess_heads
+
+    @property
+    def exceeds_float16(self) -> bool:
+        """Whether what a kernel computes or receives in float16 can exceed its range: gradients through a norm can.
+
+        It must not depend on gradients alone: activation checkpointing runs a layer first without them and then with
+        them, and both passes must take the same path to draw the same dropout.
+        """
+        return self.overrides_postprocess_heads and (self.training or torch.is_grad_enabled())
 
     @property
     def dropout_p(self) -> float:

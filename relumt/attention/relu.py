@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import HeadMap, LayerNorm
@@ -62,7 +63,7 @@ class RectifiedAttention(Mechanism):
         options: initialization of the projections.
     """
 
-    pointwise_activation = "relu"
+    pointwise_activation: Activation | None = "relu"
 
     def __init__(
         self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUInitOptions | None = None

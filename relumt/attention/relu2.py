@@ -18,6 +18,8 @@ from relumt.attention.relu import ReLUAttention
 class SquaredReLUAttention(ReLUAttention):
     """ReLU² weights: small scores get hardly any weight, so rows are sharper than ReLU's."""
 
+    pointwise_activation = "relu2"
+
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
         """Return the square root of 1/(γD√(3n/2)), since ReLU(c·x)² = c²·ReLU(x)² for c > 0."""
         factor = 1 / math.sqrt(self.options.gamma * self.head_dim)

@@ -128,7 +128,7 @@ def operator_inputs(operator, kernel, T=9, S=5):
     tensors = (q, k, v)
     if operator is torch.ops.relumt.pointwise.default:
         tensors += (torch.rand(B, T) + 0.5, torch.rand(1, 1), key_mask, key_bounds(key_mask), seed)
-        options = ("sigmoid", True, 0.3, True, torch.float32, kernel)
+        options = ("sigmoid", True, 0.3, 2, torch.float32, kernel)
     else:
         dropped = torch.rand(B, H, T, S, generator=generator) > 0.7 if kernel == "inhibitor_numba" else None
         shift = torch.rand(H, 1, 1).requires_grad_()

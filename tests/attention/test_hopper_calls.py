@@ -58,7 +58,7 @@ def test_one_compiled_graph_serves_all_lengths_by_the_kernels_of_eager_calls(opt
     def attend(q, k, v, key_mask, factor):
         call = (q, k, v, PointwiseParams("relu", factor), key_mask, "causal" in options)
         dropout_p = 0.3 if "dropout" in options else 0.0
-        return checked_calls.attend_pointwise(*call, dropout_p, "row_stats" in options, q.dtype)
+        return checked_calls.attend_pointwise(*call, dropout_p, 2 * ("row_stats" in options), q.dtype)
 
     torch._dynamo.reset()
     counters.clear()
@@ -91,7 +91,7 @@ def test_compiled_calls_need_the_self_check_of_all_kernels_that_may_serve_them(r
 def test_the_operator_of_compiled_calls_is_what_pytorch_expects(options, lengths, launched):
     """Its fake results have the shapes and strides of real ones, with kernels for Hopper and without."""
     call, *_ = make_call(torch.bfloat16, options.split(), 1, *lengths, seed=1)
-    inputs = *(x.requires_grad_() for x in call[:3]), *call[3:], True, torch.float32, "hopper.by_length"
+    inputs = *(x.requires_grad_() for x in call[:3]), *call[3:], 2, torch.float32, "hopper.by_length"
     torch.library.opcheck(torch.ops.relumt.pointwise.default, inputs)
     assert bool(launched) == (min(lengths) >= MIN_LENGTH)
 
@@ -120,7 +120,7 @@ def test_rows_that_dropout_empties_have_no_output_and_no_gradient():
     """A key is kept with probability 1/64, and half of the 129 keys have a weight."""
     call, grad, row_grads = make_call(torch.bfloat16, ["dropout", "per_query"], 2, 127, 129, seed=1)
     call = (*call[:10], 126 / 128)
-    output, *_, bits = launch.run_forward(*call, False, torch.float32)
+    output, *_, bits = launch.run_forward(*call, 0, torch.float32)
     grads = launch.run_backward(grad, *row_grads, *call, bits)
     kept = unpack(bits, 127, 129)
     expected, _, _, *expected_grads = reference(call, grad, row_grads, kept)
@@ -179,7 +179,7 @@ def test_the_last_of_many_sentences_is_where_its_offset_needs_more_than_32_bits(
     row_grads = [torch.empty(B, H, length, device="meta") if "row_grads" in options else None] * 2
     dropout_p, seed = (0.3, torch.tensor(1)) if "dropout" in options else (0.0, None)
     call = (q, k, v, factor, None, None, None, seed, "relu", "causal" in options, dropout_p)
-    kept = launch.run_forward(*call, "row_stats" in options, torch.bfloat16)[3]
+    kept = launch.run_forward(*call, 2 * ("row_stats" in options), torch.bfloat16)[3]
     launch.run_backward(grad, *row_grads, *call, kept)
     for memory in memories:
         used = torch.cat(memory.used) if memory.used else torch.tensor([memory.size - 1])

@@ -191,7 +191,7 @@ CASES = [
 def test_kernels_agree_with_float64(dtype, options, T, S, D):
     """Hidden keys and new memory are NaN, so nothing hidden or unwritten reaches a result."""
     call, grad, row_grads = make_call(dtype, options.split(), 2, T, S, T + S, D)
-    *outputs, bits = launch.run_forward(*call, "row_stats" in options, dtype)
+    *outputs, bits = launch.run_forward(*call, 2 * ("row_stats" in options), dtype)
     grads = launch.run_backward(grad, *row_grads, *call, bits)
     kept = None if bits is None else unpack(bits, T, S)
     expected = reference(call, grad, row_grads, kept)
@@ -202,9 +202,9 @@ def test_kernels_agree_with_float64(dtype, options, T, S, D):
 
 def test_dropout_keeps_the_rounded_share_and_depends_on_the_seed_alone():
     call, *_ = make_call(torch.bfloat16, ["dropout"], 1, 200, 300, seed=1)
-    kept = [unpack(launch.run_forward(*call, False, torch.bfloat16)[3], 200, 300) for _ in range(2)]
+    kept = [unpack(launch.run_forward(*call, 0, torch.bfloat16)[3], 200, 300) for _ in range(2)]
     call[7].add_(1 << 40)  # in place, as a CUDA graph would see it; only the upper half changes
-    kept.append(unpack(launch.run_forward(*call, False, torch.bfloat16)[3], 200, 300))
+    kept.append(unpack(launch.run_forward(*call, 0, torch.bfloat16)[3], 200, 300))
     assert torch.equal(kept[0], kept[1])
     share = 1 - 38 / 128  # 0.3 in multiples of 1/128
     for x in kept[1:]:
@@ -219,7 +219,7 @@ def test_float16_weights_beyond_its_range_are_scaled_before_they_are_rounded():
     """s = 64·64² > 65504, and w = s·f is not."""
     q, k, v = (torch.full((1, H, n, 64), x, dtype=torch.float16) for n, x in ((130, 64), (140, 64), (140, 1)))
     factor = torch.full((1, 1), 2.0**-12)
-    output = launch.run_forward(q, k, v, factor, None, None, None, None, "relu", False, 0.0, False, torch.float32)[0]
+    output = launch.run_forward(q, k, v, factor, None, None, None, None, "relu", False, 0.0, 0, torch.float32)[0]
     assert torch.equal(output, torch.full_like(output, 64 * 140))
 
 
@@ -260,13 +260,14 @@ def test_calls_are_dispatched_and_check_themselves(options, length, D, monkeypat
     key_mask = torch.arange(length)[None] < length - 100 if "padded" in options else None
     params = PointwiseParams("relu", torch.full((1, 1), 0.01))
     call = (q, k, v, params, key_mask, "causal" in options, 0.1 if "dropout" in options else 0.0)
-    outputs = checked_calls.attend_pointwise(*call, "row_stats" in options, torch.float32)
+    row_sums = 2 * ("row_stats" in options)
+    outputs = checked_calls.attend_pointwise(*call, row_sums, torch.float32)
     sum(x.sum() for x in outputs if x is not None).backward()
     names = [kernel.__name__ for kernel in launched]
     expected = ["forward", "backward_dkdv", "backward_dq_stats" if "row_stats" in options else "backward_dq"]
     assert names[-3:] == (expected if length >= selection.MIN_LENGTH else [])
     assert not caplog.records and all(x.grad.isfinite().all() for x in (q, k, v))
-    config = PointwiseConfig.from_call(*call[:2], *call[3:], "row_stats" in options, torch.float32, "hopper.launch")
+    config = PointwiseConfig.from_call(*call[:2], *call[3:], row_sums, torch.float32, "hopper.launch")
     assert length < selection.MIN_LENGTH or verdicts(q.device).reasons == {config: ""}
     assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * 2 * 2 * 4  # those of doctor
     verdicts.cache_clear()

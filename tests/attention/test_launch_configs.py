@@ -42,7 +42,7 @@ def test_results_are_the_same_with_the_smaller_blocks(monkeypatch, caplog):
 
     def outputs_and_gradients():
         torch.manual_seed(3)
-        output = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.3, False, torch.float32)[0]
+        output = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.3, 0, torch.float32)[0]
         return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
 
     expected = outputs_and_gradients()

@@ -31,7 +31,7 @@ with (
     factor, seed = torch.empty(2, 1, device="meta"), torch.empty((), dtype=torch.int64, device="meta")
     for dropout_p in (0.0, 0.1):
         tensors = (factor, None, None, None, seed if dropout_p else None)
-        output, *_ = pointwise_triton.run_forward(q, k, v, *tensors, "relu", False, dropout_p, False, q.dtype)
+        output, *_ = pointwise_triton.run_forward(q, k, v, *tensors, "relu", False, dropout_p, 0, q.dtype)
         pointwise_triton.run_backward(output, None, None, q, k, v, *tensors, "relu", False, dropout_p)
 """
 MOST = {

@@ -6,7 +6,7 @@ import torch
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, LaunchConfig
-from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.pointwise_params import POWERS_OF_RELU, PointwiseParams, exponent
 from relumt.errors import UserError
 from tests.attention.philox import kept_pairs
 
@@ -32,7 +32,8 @@ def random_inputs(B, H, T, S, D, dtype=torch.float32, grad=True):
 
 def make_params(activation, q, mask):
     n = mask.num_visible(q.shape[2], mask.key_mask.shape[1], torch.empty(0, device=q.device))[:, 0, :, 0]
-    return PointwiseParams(activation, (q.shape[3] * n / 2).rsqrt(), -n.log() if activation == "sigmoid" else None)
+    bias = {"sigmoid": -n.log(), "relu": None, "relu2": None}.get(activation, torch.full((1, 1), 0.2, device=q.device))
+    return PointwiseParams(activation, (q.shape[3] * n / 2).rsqrt(), bias)
 
 
 def exact_attention(q, k, v, params, mask, dropout_mask=1.0):
@@ -42,7 +43,7 @@ def exact_attention(q, k, v, params, mask, dropout_mask=1.0):
         0.0 if x is None else x.double().expand(B, T)[:, None, :, None] for x in (params.factor, params.bias)
     )
     scores = q @ k.transpose(-2, -1) * factor + bias
-    weights = scores.relu() if params.activation == "relu" else scores.sigmoid()
+    weights = scores.sigmoid() if params.activation == "sigmoid" else scores.relu() ** exponent(params.activation)
     weights = weights.masked_fill(~mask.to_dense(T, k.shape[2], q.device), 0.0)
     return (weights * dropout_mask) @ v, weights.sum(-1), torch.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)
 
@@ -58,7 +59,7 @@ def with_gradients(outputs, inputs, grads):
     return [x.detach() for x in outputs] + list(torch.autograd.grad(loss, inputs))
 
 
-def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
+def check_attention(inputs, params, mask, row_sums, dropout_p=0.0):
     """Check outputs, row stats and gradients against float64, with the weights dropped that Philox says."""
     dtype, kept = inputs[0].dtype, 1.0
     if dropout_p:
@@ -67,9 +68,9 @@ def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
         level = pointwise_triton.round_dropout(dropout_p) * 256
         kept = kept_pairs(*q.shape[:3], k.shape[2], level, draw_seed(q.device)).to(DEVICE) / (1 - level / 256)
     torch.manual_seed(3)
-    outputs = pointwise_triton.attend(*inputs, params, mask.key_mask, mask.is_causal, dropout_p, need_row_stats, dtype)[
-        : 3 if need_row_stats else 1
-    ]
+    results = pointwise_triton.attend(*inputs, params, mask.key_mask, mask.is_causal, dropout_p, row_sums, dtype)
+    assert all(x is None for x in results[1 + row_sums :])
+    outputs = results[: 1 + row_sums]
     doubles = [x.detach().double().requires_grad_() for x in inputs]
     exact = exact_attention(*doubles, params, mask, kept)[: len(outputs)]
     generator = torch.Generator().manual_seed(1)  # of all gradients, so that those of the row sums differ
@@ -80,49 +81,55 @@ def check_attention(inputs, params, mask, need_row_stats, dropout_p=0.0):
 
 @pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize(
-    ("shape", "activation", "causal", "need_row_stats", "dtype"),
+    ("shape", "activation", "causal", "row_sums", "dtype"),
     [
-        ((2, 2, 40, 40, 16), "relu", True, True, torch.float32),
-        ((1, 1, 33, 70, 24), "sigmoid", False, True, torch.float32),
-        ((1, 2, 65, 33, 128), "sigmoid", True, True, torch.float32),
-        ((2, 1, 1, 5, 8), "relu", False, True, torch.float32),
+        ((2, 2, 40, 40, 16), "relu", True, 2, torch.float32),
+        ((2, 2, 40, 40, 16), "relu", True, 1, torch.float32),
+        ((1, 1, 33, 70, 24), "sigmoid", False, 2, torch.float32),
+        ((1, 2, 65, 33, 128), "sigmoid", True, 2, torch.float32),
+        ((2, 1, 1, 5, 8), "relu", False, 2, torch.float32),
+        *(((1, 1, 33, 40, 24), activation, True, 1, torch.float32) for activation in POWERS_OF_RELU[1:]),
+        *(((1, 2, 40, 33, 16), "relu2", causal, 0, dtype) for causal in (True, False) for dtype in TOLERANCE),
+        ((1, 2, 40, 33, 16), "relu8", True, 2, torch.bfloat16),
         # Without a bias and row stats, factors multiply sums over keys, except in float16.
-        *(((2, 1, 33, 40, 24), "relu", causal, False, dtype) for causal in (True, False) for dtype in TOLERANCE),
-        ((1, 2, 40, 40, 32), "sigmoid", True, True, torch.float16),
-        ((1, 1, 33, 40, 64), "relu", True, True, torch.bfloat16),
+        *(((2, 1, 33, 40, 24), "relu", causal, 0, dtype) for causal in (True, False) for dtype in TOLERANCE),
+        ((1, 2, 40, 40, 32), "sigmoid", True, 2, torch.float16),
+        ((1, 1, 33, 40, 64), "relu", True, 2, torch.bfloat16),
     ],
     ids=str,
 )  # fmt: skip
-def test_outputs_row_stats_and_gradients(shape, activation, causal, need_row_stats, dtype):
+def test_outputs_row_stats_and_gradients(shape, activation, causal, row_sums, dtype):
     *inputs, key_mask = random_inputs(*shape, dtype)
     mask = AttentionMask(key_mask, causal)
-    check_attention(inputs, make_params(activation, inputs[0], mask), mask, need_row_stats)
+    check_attention(inputs, make_params(activation, inputs[0], mask), mask, row_sums)
 
 
 @pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize("dropout_p", [0.004, 0.1, 0.5, 0.996])
 @pytest.mark.parametrize(
-    ("activation", "is_causal", "need_row_stats", "dtype"),
+    ("activation", "is_causal", "row_sums", "dtype"),
     [
-        *(("relu", True, False, dtype) for dtype in TOLERANCE),
-        ("relu", False, False, torch.float32),
-        ("relu", False, True, torch.float16),
-        ("sigmoid", False, True, torch.float32),
+        *(("relu", True, 0, dtype) for dtype in TOLERANCE),
+        ("relu", False, 0, torch.float32),
+        ("relu", False, 2, torch.float16),
+        ("sigmoid", False, 2, torch.float32),
+        ("relu2", True, 0, torch.float32),
+        ("relu8", True, 1, torch.float32),
     ],
     ids=str,
 )
 def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone(
-    activation, is_causal, need_row_stats, dtype, dropout_p
+    activation, is_causal, row_sums, dtype, dropout_p
 ):
     *inputs, key_mask = random_inputs(2, 2, 20, 34, 16, dtype)
     mask = AttentionMask(key_mask, is_causal)
-    check_attention(inputs, make_params(activation, inputs[0], mask), mask, need_row_stats, dropout_p)
+    check_attention(inputs, make_params(activation, inputs[0], mask), mask, row_sums, dropout_p)
 
 
 def test_one_factor_serves_all_sentences():
     *inputs, key_mask = random_inputs(2, 1, 20, 20, 16)
     params = PointwiseParams("relu", torch.full((1, 1), 0.3, device=DEVICE))
-    check_attention(inputs, params, AttentionMask(key_mask), False)
+    check_attention(inputs, params, AttentionMask(key_mask), 0)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
@@ -130,14 +137,14 @@ def test_every_tile_size_drops_the_same_pairs(block, monkeypatch):
     monkeypatch.setattr(pointwise_triton, "table_config", lambda *call: LaunchConfig(*block, 4, 1))
     *inputs, key_mask = random_inputs(1, 1, 140, 150, 16)
     mask = AttentionMask(key_mask, True)
-    check_attention(inputs, make_params("relu", inputs[0], mask), mask, False, 0.3)
+    check_attention(inputs, make_params("relu", inputs[0], mask), mask, 0, 0.3)
 
 
 def test_float16_weights_beyond_its_range_are_in_range_with_their_factors():
     q, k = (torch.full((1, 1, 3, 16), value, dtype=torch.float16, device=DEVICE) for value in (300.0, 200.0))
     v = torch.eye(16, dtype=torch.float16, device=DEVICE)[None, None, :3]
     params = PointwiseParams("relu", torch.full((1, 1), 1e-3, device=DEVICE))
-    output = pointwise_triton.attend(q, k, v, params, None, False, 0.0, False, torch.float16)[0]
+    output = pointwise_triton.attend(q, k, v, params, None, False, 0.0, 0, torch.float16)[0]
     torch.testing.assert_close(output[..., :3], torch.full_like(output[..., :3], 960.0))
 
 
@@ -165,7 +172,7 @@ def test_every_output_is_written_and_null_rows_are_zero(monkeypatch):
 
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
-    outputs = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.0, True, torch.float32)
+    outputs = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.0, 2, torch.float32)
     gradients = torch.autograd.grad(outputs[0].sum() + outputs[1].sum(), (q, k, v))
     assert all(x.isfinite().all() for x in (*outputs, *gradients))
     assert all(x[1].eq(0).all() for x in (*outputs, *gradients)) and outputs[0][0, :, :11].eq(0).all()
@@ -173,7 +180,7 @@ def test_every_output_is_written_and_null_rows_are_zero(monkeypatch):
 
 @pytest.mark.parametrize("name", POINTWISE)
 def test_every_pointwise_mechanism_uses_the_kernels(name, monkeypatch):
-    q, k, v, key_mask = random_inputs(1, 2, 9, 9, 16, grad=False)
+    q, k, v, key_mask = random_inputs(2, 2, 9, 14, 16, grad=False)
     mask = AttentionMask(key_mask, True)
     mechanism = MECHANISMS[name](2, 16).to(DEVICE)
     calls = []

@@ -36,8 +36,8 @@ with (
     for LENGTH, D, dtype in ((64, 64, torch.float16), (128, 128, torch.bfloat16), (128, 64, torch.float32)):
         mask = torch.empty(2, LENGTH, dtype=torch.bool, device="meta")
         f = torch.empty(2, LENGTH, device="meta")
-        launch(pointwise_triton, dtype, D, (f, None, None, None, None), ("relu", False, 0.0), (False, dtype))
-        launch(pointwise_triton, dtype, D, (f, f, mask, bounds, seed), ("sigmoid", True, 0.1), (True, dtype))
+        launch(pointwise_triton, dtype, D, (f, None, None, None, None), ("relu", False, 0.0), (0, dtype))
+        launch(pointwise_triton, dtype, D, (f, f, mask, bounds, seed), ("sigmoid", True, 0.1), (2, dtype))
         tensors = (per_head, mask, bounds, None, None, seed)
         launch(inhibitor_triton, torch.float32, D, tensors, (8.0, True, 0.1), (LENGTH == 64,))
 print(len(compiled), "kernels")

@@ -60,7 +60,7 @@ class Call:
 
     def forward(self, kernels: Any) -> Any:
         """Launch the forward kernel."""
-        return kernels.run_forward(*self.inputs, self.job.row_stats, self.q.dtype)
+        return kernels.run_forward(*self.inputs, 2 * self.job.row_stats, self.q.dtype)
 
     def backward(self, kernels: Any, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Launch the backward kernels."""

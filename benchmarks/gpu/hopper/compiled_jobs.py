@@ -51,7 +51,7 @@ def eager_kernel(call: Call) -> str:
 def forward(q: Tensor, k: Tensor, v: Tensor, factor: Tensor, seed: Tensor | None, dropout_p: float, kernel: str) -> Any:
     """Compute attention without padding or causal mask."""
     params = pointwise_params.PointwiseParams("relu", factor)
-    return pointwise_operator.attend(q, k, v, params, None, False, dropout_p, seed, False, q.dtype, kernel)[0]
+    return pointwise_operator.attend(q, k, v, params, None, False, dropout_p, seed, 0, q.dtype, kernel)[0]
 
 
 def make_step(attend: Callable[..., Tensor], call: Call, kernel: str) -> Step:

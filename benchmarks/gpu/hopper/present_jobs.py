@@ -33,7 +33,7 @@ def make_passes(call: Call) -> tuple[Callable[[], list[Tensor]], list[Tensor], l
 
     def forward() -> list[Tensor]:
         outputs = pointwise_triton.attend(
-            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, call.job.row_stats, call.q.dtype
+            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, 2 * call.job.row_stats, call.q.dtype
         )
         return [x for x in outputs if x is not None]
 

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 from operator import index  # makes a constant of a size that torch.compile leaves open; int() does not
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ PointwiseResult = tuple[Tensor, Tensor | None, Tensor | None]
 
 def attend_pointwise(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
-    dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
+    dropout_p: float, row_sums: int, dtype: torch.dtype,
 ) -> PointwiseResult | None:  # fmt: skip
     """Call `pointwise_triton.attend`; return None if no kernels can be used on this GPU or for this dropout.
 
@@ -38,7 +39,7 @@ def attend_pointwise(
         return None
     from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
 
-    arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
+    arguments = (params, key_mask, is_causal, dropout_p, row_sums, dtype)
     if not torch.compiler.is_compiling():
         for module in (["hopper.launch"] if serves(q, k, params, dropout_p) else []) + ["pointwise_triton"]:
             attend = functools.partial(pointwise_triton.attend, q, k, v, *arguments, module)
@@ -47,7 +48,7 @@ def attend_pointwise(
                 return result
         return None
     options = (
-        params.bias is not None, key_mask is not None, is_causal, need_row_stats, _is_positive(dropout_p),
+        params.bias is not None, key_mask is not None, is_causal, row_sums, _is_positive(dropout_p),
         _is_positive(params.factor.shape[1] - 1),
     )  # fmt: skip
     kernel = _kernel_of_compiled_calls(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options)
@@ -57,7 +58,7 @@ def attend_pointwise(
 @constant_in_compiled_code
 def _kernel_of_compiled_calls(
     device: torch.device, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int,
-    has_bias: bool, *options: bool,
+    has_bias: bool, *options: Any,
 ) -> str | None:  # fmt: skip
     """Return the module that computes these calls, whatever the length; None if no kernels can be used."""
     if kernel_choice() == "fused":

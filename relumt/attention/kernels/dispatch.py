@@ -145,14 +145,14 @@ def _warn_once(message: str) -> None:
 
 
 def select_pointwise_kernel(
-    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need_weights: bool, trains_norm: bool
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need_weights: bool, exceeds_float16: bool
 ) -> Callable[..., PointwiseResult | None] | None:
     """Return the function that serves a call; None for the reference.
 
     It has the arguments of `pointwise_triton.attend`, and returns None if it turns out that the reference must serve
     the call after all.
 
-    trains_norm: whether the gradients come through a norm of the output, which can exceed float16's range.
+    exceeds_float16: whether weights, or gradients of a norm that follows, can exceed float16's range.
     """
     D = q.shape[-1]
     too_wide = q.is_cuda and q.dtype == torch.float32 and D > MAX_FLOAT32_HEAD_DIM
@@ -160,8 +160,8 @@ def select_pointwise_kernel(
         "the weights are needed" if need_weights else "",
         f"the head size {D} exceeds {MAX_FLOAT32_HEAD_DIM} in float32: too few registers" if too_wide else "",
         "values are not of the keys' size" if v.shape != k.shape else "",
-        "gradients of the norm that follows overflow float16; train in bfloat16"
-        if trains_norm and q.dtype == torch.float16
+        "weights or gradients can overflow float16; use bfloat16"
+        if exceeds_float16 and q.dtype == torch.float16
         else "",
     )
     if can_use_triton(q, k, v, mask, *reasons):

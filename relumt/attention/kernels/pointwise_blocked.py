@@ -16,7 +16,7 @@ from torch import Tensor
 from relumt.attention.dropout import LEVELS, dropout_noise
 from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.dropout_seed import draw_seed
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent
 from relumt.attention.padding import zero_padding
 from relumt.attention.precision import cast_saturating
 
@@ -36,7 +36,7 @@ def attend(
     key_mask: Tensor | None,
     is_causal: bool,
     dropout_p: float,
-    need_row_stats: bool,
+    row_sums: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Compute the same as `pointwise_triton.attend`, for heads and values of any size.
@@ -47,16 +47,14 @@ def attend(
     k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
     seed = draw_seed(q.device) if round(dropout_p * LEVELS) else None
     output, weight_sum, w_log_w = pointwise_operator.attend(
-        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, q.dtype, "pointwise_blocked"
+        q, k, v, params, key_mask, is_causal, dropout_p, seed, row_sums, q.dtype, "pointwise_blocked"
     )
     return cast_saturating(output, dtype), weight_sum, w_log_w
 
 
-def new_outputs(
-    q: Tensor, v: Tensor, need_row_stats: bool, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def new_outputs(q: Tensor, v: Tensor, row_sums: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return outputs of 0, the row sums if they are needed."""
-    weight_sum, w_log_w = (q.new_zeros(q.shape[:3]) if need_row_stats else None for _ in range(2))
+    weight_sum, w_log_w = (q.new_zeros(q.shape[:3]) if row_sums > i else None for i in range(2))
     return q.new_zeros(*q.shape[:3], v.shape[3]), weight_sum, w_log_w
 
 
@@ -92,20 +90,24 @@ class _Call:
     is_causal: bool
     dropped_levels: int
     seed: int
-    need_row_stats: bool
+    row_sums: int
 
     @classmethod
     def from_inputs(
         cls, activation: Activation, factor: Tensor, bias: Tensor | None, is_causal: bool, dropout_p: float,
-        seed: Tensor | None, need_row_stats: bool,
+        seed: Tensor | None, row_sums: int,
     ) -> "_Call":  # fmt: skip
         """Describe a call of `run_forward` or `run_backward`."""
         params = PointwiseParams(activation, factor, bias)
-        return cls(params, is_causal, round(dropout_p * LEVELS), 0 if seed is None else int(seed), need_row_stats)
+        return cls(params, is_causal, round(dropout_p * LEVELS), 0 if seed is None else int(seed), row_sums)
 
     @property
     def activation(self) -> Activation:
         return self.params.activation
+
+    @property
+    def exponent(self) -> int:
+        return exponent(self.params.activation)
 
     def buffers(self, q: Tensor, k: Tensor, count: int) -> list[Tensor]:
         """Return a buffer for the queries of one block, and `count` for its weights."""
@@ -146,17 +148,20 @@ class _Call:
         block_q = q[block.queries]
         return torch.mul(block_q, _rows(self.params.factor, block), out=_view(buffer, block_q.shape))
 
-    def weights(self, scaled_q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block, buffer: Tensor) -> Tensor:
-        """Return a block's weights, [heads, queries, keys], 0 where a key is hidden, in `buffer`."""
+    def bases(self, scaled_q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block, buffer: Tensor) -> Tensor:
+        """Return a block's weights before they are raised to a power, 0 where a key is hidden, in `buffer`.
+
+        [heads, queries, keys]
+        """
         block_k = k[block.keys]
         weights = torch.bmm(scaled_q, block_k.mT, out=_view(buffer, (*scaled_q.shape[:2], block_k.shape[1])))
         if self.params.bias is not None:
             weights += _rows(self.params.bias, block)
-        weights = weights.relu_() if self.activation == "relu" else weights.sigmoid_()
+        weights = weights.sigmoid_() if self.activation == "sigmoid" else weights.relu_()
         num_keys = weights.shape[2]
         if block.num_seen < num_keys:
             weights[:, : num_keys - block.num_seen].tril_(block.num_seen - 1)
-        if key_mask is not None and not (self.activation == "relu" and self.params.bias is None):
+        if key_mask is not None and (self.activation == "sigmoid" or self.params.bias is not None):
             b, _, keys = block.keys
             weights *= key_mask[b, keys]  # ReLU gives padding, whose keys are 0, no weight anyway
         return weights
@@ -168,10 +173,12 @@ class _Call:
         generator = torch.Generator().manual_seed(self.seed + block.number)
         return dropout_noise(weights, self.dropped_levels, generator)
 
-    def grad_scores_(self, grad_weights: Tensor, weights: Tensor) -> Tensor:
-        """Overwrite the gradient of the weights by that of the scores, and return it."""
+    def grad_scores_(self, grad_weights: Tensor, weights: Tensor, bases: Tensor) -> Tensor:
+        """Overwrite the gradient of the weights by that of the scores, and return it; of powers overwrite the bases."""
         operators = torch.ops.aten
-        if self.activation == "relu":
+        if self.exponent > 1:
+            grad_weights.mul_(_power_(bases, self.exponent - 1)).mul_(self.exponent)
+        elif self.activation == "relu":
             operators.threshold_backward.grad_input(grad_weights, weights, 0, grad_input=grad_weights)
         else:
             operators.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
@@ -190,6 +197,15 @@ def _rows(x: Tensor, block: _Block) -> Tensor:
     return (sentence_rows[queries] if x.shape[1] > 1 else sentence_rows)[:, None]
 
 
+def _power_(x: Tensor, n: int) -> Tensor:
+    """Raise x to a power from 1 to 8 in place, by products, because pow takes ten times as long."""
+    if n == 1:
+        return x
+    odd = x.clone() if n % 2 else None
+    _power_(x, n // 2).square_()
+    return x if odd is None else x.mul_(odd)
+
+
 def _log(weights: Tensor, buffer: Tensor) -> Tensor:
     """Return `row_stats.finite_log(weights)` in `buffer`."""
     return torch.add(weights, torch.finfo(weights.dtype).tiny, out=_view(buffer, weights.shape)).log_()
@@ -198,16 +214,18 @@ def _log(weights: Tensor, buffer: Tensor) -> Tensor:
 def run_forward(
     q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
     key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
-    need_row_stats: bool, dtype: torch.dtype,
+    row_sums: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute the same as `pointwise_triton.run_forward`; keys and values at padding are 0, and all types `dtype`."""
-    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, need_row_stats)
-    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
-    q_buffer, *buffers = call.buffers(q, k, 2 if need_row_stats else 1)
+    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
+    output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
+    q_buffer, *buffers = call.buffers(q, k, 2 if row_sums == 2 else 1)
     for block in call.blocks(q, k, key_bounds):
-        weights = call.weights(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
-        if weight_sum is not None and w_log_w is not None:
+        bases = call.bases(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
+        weights = _power_(bases, call.exponent)
+        if weight_sum is not None:
             weight_sum[block.queries] += weights.sum(-1)
+        if w_log_w is not None:
             w_log_w[block.queries] += torch.linalg.vecdot(weights, _log(weights, buffers[1]))
         if call.dropped_levels:
             weights *= call.dropout_noise(weights, block)
@@ -222,13 +240,17 @@ def run_backward(
     activation: Activation, is_causal: bool, dropout_p: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute the same as `pointwise_triton.run_backward`."""
-    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, grad_weight_sum is not None)
+    row_sums = sum(x is not None for x in (grad_weight_sum, grad_w_log_w))
+    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
     grad_output = grad_output.contiguous()
     grad_q, grad_k, grad_v = new_gradients(q, k, v)
-    q_buffer, *buffers = call.buffers(q, k, 3 if call.need_row_stats or call.dropped_levels else 2)
+    needs_third = row_sums == 2 or call.dropped_levels
+    q_buffer, *buffers = call.buffers(q, k, 4 if call.exponent > 1 else 3 if needs_third else 2)
     for block in call.blocks(q, k, key_bounds):
         scaled_q, block_grad = call.scaled_queries(q, block, q_buffer), grad_output[block.queries]
-        weights = call.weights(scaled_q, k, key_mask, block, buffers[0])
+        bases = weights = call.bases(scaled_q, k, key_mask, block, buffers[0])
+        if call.exponent > 1:
+            weights = _power_(_view(buffers[3], bases.shape).copy_(bases), call.exponent)
         grad_weights = torch.bmm(block_grad, v[block.keys].mT, out=_view(buffers[1], weights.shape))
         dropped_weights = weights
         if call.dropped_levels:
@@ -236,11 +258,12 @@ def run_backward(
             grad_weights *= noise
             dropped_weights = torch.mul(weights, noise, out=_view(buffers[2], weights.shape))
         grad_v[block.keys].baddbmm_(dropped_weights.mT, block_grad)
-        if grad_weight_sum is not None and grad_w_log_w is not None:
-            # Of the weights before dropout; d(w log w)/dw = 1 + log w.
-            grad_sum, grad_log = grad_weight_sum[block.queries][..., None], grad_w_log_w[block.queries][..., None]
-            grad_weights.add_(grad_sum + grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
-        grad_scores = call.grad_scores_(grad_weights, weights)
+        if grad_weight_sum is not None:  # of the weights before dropout
+            grad_weights += grad_weight_sum[block.queries][..., None]
+        if grad_w_log_w is not None:  # d(w log w)/dw = 1 + log w
+            grad_log = grad_w_log_w[block.queries][..., None]
+            grad_weights.add_(grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
+        grad_scores = call.grad_scores_(grad_weights, weights, bases)
         grad_q[block.queries].baddbmm_(grad_scores, k[block.keys])
         grad_k[block.keys].baddbmm_(grad_scores.mT, scaled_q)
     return grad_q.mul_(factor[:, None, :, None]), grad_k, grad_v

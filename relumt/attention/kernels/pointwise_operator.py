@@ -24,13 +24,13 @@ NUM_TENSORS, NUM_SHARED = 8, 11
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
-    dropout_p: float, seed: Tensor | None, need_row_stats: bool, dtype: torch.dtype, kernel: str,
+    dropout_p: float, seed: Tensor | None, row_sums: int, dtype: torch.dtype, kernel: str,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute attention by the module `kernel`, with the arguments of `pointwise_triton.attend`."""
     tensors = (q, k, v, params.factor, params.bias, key_mask, key_bounds(key_mask), seed)
-    options = (params.activation, is_causal, dropout_p, need_row_stats, dtype, kernel)
+    options = (params.activation, is_causal, dropout_p, row_sums, dtype, kernel)
     output, weight_sum, w_log_w, _ = library.call(_pointwise, _Pointwise, *tensors, *options)
-    return (output, weight_sum, w_log_w) if need_row_stats else (output, None, None)
+    return output, weight_sum if row_sums else None, w_log_w if row_sums == 2 else None
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, ...]:
@@ -40,10 +40,10 @@ def _forward(*inputs: Any) -> tuple[Tensor, ...]:
 
 def _fake_forward(*inputs: Any) -> tuple[Tensor, ...]:
     q, k, v, *_, seed = inputs[:NUM_TENSORS]
-    need_row_stats, dtype, kernel = inputs[NUM_SHARED:]
+    row_sums, dtype, kernel = inputs[NUM_SHARED:]
     module = kernel_module(kernel)
     kept = [module.new_kept(q, k)] if seed is not None and hasattr(module, "new_kept") else []
-    return _without_none(q, *module.new_outputs(q, v, need_row_stats, dtype), *kept)
+    return _without_none(q, *module.new_outputs(q, v, row_sums, dtype), *kept)
 
 
 def _without_none(
@@ -67,7 +67,7 @@ def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(output[3], *inputs[:NUM_TENSORS])  # the mask, so that one that changes in between is refused
-    ctx.options, ctx.kernel = inputs[NUM_TENSORS:NUM_SHARED], inputs[-1]
+    ctx.options, ctx.row_sums, ctx.kernel = inputs[NUM_TENSORS:NUM_SHARED], inputs[NUM_SHARED], inputs[-1]
     ctx.set_materialize_grads(False)
 
 
@@ -81,10 +81,9 @@ def _differentiate(
         grad_output = v.new_zeros(*q.shape[:3], v.shape[3])
     row_grads: list[Tensor | None] = [None, None]
     if grad_weight_sum is not None or grad_w_log_w is not None:
-        row_grads = [
-            q.new_zeros(q.shape[:3], dtype=factor.dtype) if grad is None else grad
-            for grad in (grad_weight_sum, grad_w_log_w)
-        ]
+        grads = (grad_weight_sum, grad_w_log_w)
+        for i in range(ctx.row_sums):
+            row_grads[i] = q.new_zeros(q.shape[:3], dtype=factor.dtype) if grads[i] is None else grads[i]
     gradients = _pointwise_backward(grad_output, *row_grads, kept, *saved, *ctx.options, ctx.kernel)
     return *gradients, *(None,) * (NUM_SHARED + 3 - len(gradients))
 
@@ -102,7 +101,7 @@ class _Pointwise(torch.autograd.Function):
 
 
 _pointwise = library.register(
-    f"pointwise({_INPUTS}, bool need_row_stats, ScalarType dtype, str kernel) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"pointwise({_INPUTS}, int row_sums, ScalarType dtype, str kernel) -> (Tensor, Tensor, Tensor, Tensor)",
     _forward, _fake_forward, _setup_context, _differentiate,
 )  # fmt: skip
 _pointwise_backward = library.register(

@@ -5,7 +5,8 @@ from typing import Literal
 
 from torch import Tensor
 
-Activation = Literal["relu", "sigmoid"]
+Activation = Literal["relu", "relu2", "relu3", "relu4", "relu5", "relu6", "relu7", "relu8", "sigmoid"]
+POWERS_OF_RELU: tuple[Activation, ...] = ("relu", "relu2", "relu3", "relu4", "relu5", "relu6", "relu7", "relu8")
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class PointwiseParams:
     bias: Tensor | None = None
 
 
-def is_plain(activation: Activation, has_bias: bool, need_row_stats: bool) -> bool:
+def is_plain(activation: Activation, has_bias: bool, row_sums: int) -> bool:
     """Return whether a call computes weights of ReLU(f·q·k) and needs nothing else of them."""
-    return activation == "relu" and not has_bias and not need_row_stats
+    return activation == "relu" and not has_bias and not row_sums
+
+
+def exponent(activation: Activation) -> int:
+    """Return the power of ReLU; 1 for the sigmoid."""
+    return 1 if activation == "sigmoid" else POWERS_OF_RELU.index(activation) + 1

@@ -50,7 +50,7 @@ def attend(
     key_mask: Tensor | None,
     is_causal: bool,
     dropout_p: float,
-    need_row_stats: bool,
+    row_sums: int,
     dtype: torch.dtype,
     kernel: str = "pointwise_triton",
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -63,7 +63,7 @@ def attend(
         key_mask: [B, S] bool, False for padding; None if all keys are real.
         is_causal: query i sees keys j ≤ S − T + i.
         dropout_p: probability of dropping a weight; see `round_dropout`.
-        need_row_stats: whether to return the row sums.
+        row_sums: how many row sums to return: 0, 1 (Σ_j w_ij) or 2.
         dtype: dtype of the output.
         kernel: the module that computes it, this one or "hopper.launch".
 
@@ -71,9 +71,7 @@ def attend(
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
     """
     seed = draw_seed(q.device) if dropout_p else None
-    return pointwise_operator.attend(
-        q, k, v, params, key_mask, is_causal, dropout_p, seed, need_row_stats, dtype, kernel
-    )
+    return pointwise_operator.attend(q, k, v, params, key_mask, is_causal, dropout_p, seed, row_sums, dtype, kernel)
 
 
 def round_dropout(dropout_p: float) -> float:
@@ -81,14 +79,12 @@ def round_dropout(dropout_p: float) -> float:
     return min(max(round(dropout_p * 256), 1), 255) / 256 if dropout_p else 0.0
 
 
-def new_outputs(
-    q: Tensor, v: Tensor, need_row_stats: bool, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def new_outputs(q: Tensor, v: Tensor, row_sums: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Allocate the output and, if they are needed, the row sums."""
     B, H, T, D = q.shape
     # Laid out as [B, T, H, D], so that concatenating the heads needs no copy.
     output = torch.empty(B, T, H, D, dtype=dtype, device=q.device).transpose(1, 2)  # -> [B, H, T, D]
-    weight_sum, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if need_row_stats else None for _ in range(2))
+    weight_sum, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if row_sums > i else None for i in range(2))
     return output, weight_sum, w_log_w
 
 
@@ -101,19 +97,19 @@ def new_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tens
 def run_forward(
     q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
     key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
-    need_row_stats: bool, dtype: torch.dtype,
+    row_sums: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute what `attend` returns.
 
     Args:
-        q, k, v, key_mask, is_causal, dropout_p, need_row_stats, dtype: as for `attend`.
+        q, k, v, key_mask, is_causal, dropout_p, row_sums, dtype: as for `attend`.
         activation, factor, bias: as in `PointwiseParams`.
         key_bounds: of `key_bounds.key_bounds`; None without a key mask.
         seed: of the dropout, [] int64; None without dropout.
     """
-    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
+    output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
-    options = _Options(activation, is_causal, dropout_p, need_row_stats, bias is not None)
+    options = _Options(activation, is_causal, dropout_p, row_sums, bias is not None)
     _launch("forward", forward, q, options, [*inputs, *_with_strides(output), weight_sum, w_log_w])
     return output, weight_sum, w_log_w
 
@@ -130,7 +126,7 @@ def run_backward(
     grad_q, grad_k, grad_v = gradients = new_gradients(q, k, v)
     inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
     inputs += [*_with_strides(grad_output), *row_grads]
-    options = _Options(activation, is_causal, dropout_p, grad_weight_sum is not None, bias is not None)
+    options = _Options(activation, is_causal, dropout_p, sum(x is not None for x in row_grads), bias is not None)
     _launch("backward_dq", backward_dq, q, options, [*inputs, *_with_strides(grad_q)])
     _launch("backward_dkdv", backward_dkdv, k, options, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
     return gradients
@@ -142,7 +138,7 @@ class _Options(NamedTuple):
     activation: Activation
     is_causal: bool
     dropout_p: float
-    need_row_stats: bool
+    row_sums: int
     has_bias: bool
 
 
@@ -167,13 +163,13 @@ def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, argumen
     Blocks that do not fit the GPU are halved until they do; OutOfResources if the smallest ones do not fit either.
     """
     B, H, length, D = x.shape
-    activation, is_causal, dropout_p, need_row_stats, has_bias = options
+    activation, is_causal, dropout_p, row_sums, has_bias = options
     constants = {
         "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": activation, "CAUSAL": is_causal,
-        "ROW_STATS": need_row_stats, "DROPOUT": dropout_p > 0,
+        "ROW_SUMS": row_sums, "DROPOUT": dropout_p > 0,
     }  # fmt: skip
 
-    kind = call_kind(x, dropout_p, is_plain(activation, has_bias, need_row_stats))
+    kind = call_kind(x, dropout_p, is_plain(activation, has_bias, row_sums))
     config = FITTING.get((name, kind, x.device)) or table_config(name, kind, shared_memory(x.device))
     while True:
         block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T

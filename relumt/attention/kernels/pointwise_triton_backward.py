@@ -18,10 +18,12 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     clips_late,
     diagonal_start,
     drop,
+    exponent_of,
     finite_log2,
     load_key_mask,
     load_per_query,
     pointwise_weights,
+    raise_to,
     round_positive_part,
     saturate,
     scales_late,
@@ -50,27 +52,38 @@ def round_gradients(x, dtype: tl.constexpr):
 @triton.jit
 def _tile_gradients(
     products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask, queries, keys, T, S, kept, scale,
-    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr,
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
     `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. `factor` and `scale`
     are left out if they are None. If `clips_late`, `factor` includes `scale`, and negative weights remain.
     """
-    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_STATS)
+    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     weights = pointwise_weights(
         products, None if CLIPS_LATE else factor, bias, key_mask, queries, keys, T, S,
         "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL,
     )  # fmt: skip
+    EXPONENT: tl.constexpr = exponent_of(ACTIVATION)
+    slope = None
+    if EXPONENT > 1:  # d(r^n)/dr = n r^(n - 1)
+        slope = raise_to(weights, EXPONENT - 1)
+        weights *= slope
     dropped_weights = weights
     if kept is not None:
         dropped_weights = drop(weights, kept, scale)
         grad_weights = drop(grad_weights, kept, scale)
-    if ROW_STATS:  # they sum the weights before dropout; d(w log w)/dw = 1 + log w
+    if ROW_SUMS == 1:  # of the weights before dropout
+        grad_weights += grad_weight_sum
+    elif ROW_SUMS == 2:  # d(w log w)/dw = 1 + log w
         grad_weights += grad_weight_sum + grad_w_log_w + grad_w_log_w * LN_2 * finite_log2(weights)
-    grad_scores = tl.where(weights > 0, grad_weights, 0.0)
     if ACTIVATION == "sigmoid":
-        grad_scores *= weights * (1 - weights)
+        grad_scores = grad_weights * (weights * (1 - weights))
+    elif EXPONENT > 1:
+        grad_scores = grad_weights * slope
+        factor *= EXPONENT
+    else:
+        grad_scores = tl.where(weights > 0, grad_weights, 0.0)
     if factor is not None:
         grad_scores *= factor
         if CLIPS_LATE:
@@ -82,7 +95,7 @@ def _tile_gradients(
 def _add_keys(
     grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s, v_d,
     KeyMask, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
-    ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to q's gradient; `queries` and what belongs to them are [BLOCK_T, 1]."""
     for first in range(start, stop, BLOCK_S):
@@ -98,7 +111,7 @@ def _add_keys(
             kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
-            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
+            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
         )  # fmt: skip
         grad_q += tl.dot(round_gradients(grad_products, k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
@@ -109,7 +122,7 @@ def backward_dq(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradQ, gq_b, gq_h, gq_t, gq_d,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_SUMS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Compute q's gradient for a block of queries of one head."""
@@ -124,15 +137,16 @@ def backward_dq(
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
     seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    if clips_late(Bias, ACTIVATION, ROW_STATS):
+    if clips_late(Bias, ACTIVATION, ROW_SUMS):
         factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS)
     gradient_scale = factor
     if SCALES_LATE:
         factor = None
     grad_weight_sum, grad_w_log_w = None, None
-    if ROW_STATS:
+    if ROW_SUMS:
         grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T)
+    if ROW_SUMS == 2:
         grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_column, T)
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
@@ -142,14 +156,14 @@ def backward_dq(
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
         grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V,
-        v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS,
+        v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
         DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
             grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d,
-            V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS,
+            V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
             DROPOUT, BLOCK_S,
         )  # fmt: skip
     if SCALES_LATE:
@@ -161,7 +175,7 @@ def backward_dq(
 def _add_queries(
     grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
     GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr,
-    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
     SCALES_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Add the queries from `start` to `stop` to the gradients of k and v.
@@ -178,14 +192,15 @@ def _add_queries(
         if Bias is not None:
             bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
         dropout_scale = 1 / (1 - dropout_p)
-        CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_STATS)
+        CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_SUMS)
         if CLIPS_LATE:
             factor, dropout_scale = factor * dropout_scale, None
         if SCALES_LATE:
             factor = None
         grad_weight_sum, grad_w_log_w = None, None
-        if ROW_STATS:
+        if ROW_SUMS:
             grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
+        if ROW_SUMS == 2:
             grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T)
         products = tl.dot(k, tl.trans(q), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_S, BLOCK_T]
         grad_weights = tl.dot(v, tl.trans(grad_out), input_precision=FLOAT32_PRODUCTS)
@@ -195,7 +210,7 @@ def _add_queries(
             kept = dropout_mask_tile(first, first_key, bh, T, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
         dropped_weights, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
-            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
+            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
         )  # fmt: skip
         if CLIPS_LATE:
             rounded_weights = round_positive_part(dropped_weights, grad_out.dtype)
@@ -211,7 +226,7 @@ def backward_dkdv(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradK, gk_b, gk_h, gk_s, gk_d, GradV, gv_b, gv_h, gv_s, gv_d,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_SUMS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of k and v for a block of keys of one head."""
@@ -229,7 +244,7 @@ def backward_dkdv(
     seed, stop = load_seed(Seed), T
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS) and f_t is None
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS) and f_t is None
     after_diagonal = 0
     if CAUSAL:
         # The first query that sees any of these keys, and the first that sees all of them, in whole blocks.
@@ -238,12 +253,12 @@ def backward_dkdv(
         grad_k, grad_v = _add_queries(
             grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
             GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, tl.minimum(after_diagonal, stop), dims, D,
-            ACTIVATION, True, ROW_STATS, DROPOUT, SCALES_LATE, BLOCK_T,
+            ACTIVATION, True, ROW_SUMS, DROPOUT, SCALES_LATE, BLOCK_T,
         )  # fmt: skip
     grad_k, grad_v = _add_queries(
         grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
         GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
-        ACTIVATION, False, ROW_STATS, DROPOUT, SCALES_LATE, BLOCK_T,
+        ACTIVATION, False, ROW_SUMS, DROPOUT, SCALES_LATE, BLOCK_T,
     )  # fmt: skip
     if SCALES_LATE:
         scale = load_per_query(Factor, f_b, None, b, None, T) / (1 - dropout_p)

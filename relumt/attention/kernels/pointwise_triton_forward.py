@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from relumt.attention.kernels.pointwise_params import exponent
 from relumt.attention.kernels.triton_common import (
     ON_NVIDIA,
     dropout_mask_tile,
@@ -32,6 +33,8 @@ MAX_FLOAT16 = tl.constexpr(65504.0)
 FLOAT32_PRODUCTS = tl.constexpr("tf32x3" if ON_NVIDIA else "ieee")
 """How fp32 numbers are multiplied: on tensor cores as three products of TF32 numbers, which are about as exact."""
 LN_2 = tl.constexpr(0.6931471805599453)
+
+exponent_of = triton.constexpr_function(exponent)
 
 UNSPECIALIZED = ["T", "S", "f_b", "f_t", "b_b", "b_t"]
 """Arguments that change often; Triton would compile another kernel for values that are divisible by 16."""
@@ -56,21 +59,21 @@ def load_per_query(X, stride_b, stride_t, b, queries, T):
 
 
 @triton.constexpr_function
-def clips_late(Bias, ACTIVATION, ROW_STATS):
+def clips_late(Bias, ACTIVATION, ROW_SUMS):
     """Return whether negative weights can remain until `round_positive_part` cuts them off: if nothing else sees them.
 
     Factors can then be left out as well, because ReLU(f·x) = f·ReLU(x) for f > 0.
     """
-    return ACTIVATION == "relu" and Bias is None and not ROW_STATS
+    return ACTIVATION == "relu" and Bias is None and not ROW_SUMS
 
 
 @triton.constexpr_function
-def scales_late(Bias, dtype, ACTIVATION, ROW_STATS):
+def scales_late(Bias, dtype, ACTIVATION, ROW_SUMS):
     """Return whether factors can multiply sums over keys instead of each weight.
 
     Not in float16, whose range weights could leave without their factors.
     """
-    return clips_late(Bias, ACTIVATION, ROW_STATS) and dtype != tl.float16
+    return clips_late(Bias, ACTIVATION, ROW_SUMS) and dtype != tl.float16
 
 
 @triton.jit
@@ -102,22 +105,34 @@ def pointwise_weights(
 ):  # fmt: skip
     """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0.
 
-    ACTIVATION is "identity" if `clips_late`, and `factor` is None if it is applied later.
+    ACTIVATION is "identity" if `clips_late`, and `factor` is None if it is applied later. Of powers of ReLU, the bases
+    are returned.
     """
     scores = products if factor is None else products * factor
     if bias is not None:
         scores += bias
     if ACTIVATION == "identity":
         weights = scores
-    elif ACTIVATION == "relu":
-        weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    else:
+    elif ACTIVATION == "sigmoid":
         weights = 1 / (1 + tl.exp(-scores))
+    else:
+        weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if ON_DIAGONAL:
         weights = tl.where(keys <= queries + S - T, weights, 0.0)
     if ACTIVATION == "sigmoid" or bias is not None:  # otherwise a key loaded as 0 has the weight ReLU(0) = 0
         weights = tl.where(key_mask, weights, 0.0)
     return weights
+
+
+@triton.jit
+def raise_to(x, EXPONENT: tl.constexpr):
+    """Return x to a power from 0 to 15, in at most six products."""
+    result = 1.0
+    for bit in tl.static_range(4):
+        if EXPONENT >> bit & 1:
+            result = x * result
+        x *= x
+    return result
 
 
 @triton.jit
@@ -146,13 +161,13 @@ def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constex
 def _add_keys(
     out, weight_sum, w_log_w, q, factor, bias, dropout_scale, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
     dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
-    ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
 
     `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` and `dropout_scale` are None if `scales_late`.
     """
-    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_STATS)
+    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
         key_mask = load_key_mask(KeyMask, b, keys, S)
@@ -163,8 +178,11 @@ def _add_keys(
             products, factor, bias, key_mask[None], queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION,
             ON_DIAGONAL,
         )  # fmt: skip
-        if ROW_STATS:
+        if exponent_of(ACTIVATION) > 1:
+            weights = raise_to(weights, exponent_of(ACTIVATION))
+        if ROW_SUMS:
             weight_sum += tl.sum(weights, 1)
+        if ROW_SUMS == 2:
             w_log_w += tl.sum(weights * finite_log2(weights), 1)
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
@@ -180,7 +198,7 @@ def forward(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
     Out, o_b, o_h, o_t, o_d, WeightSum, WLogW,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_SUMS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Compute the output and row sums of a block of queries of one head."""
@@ -194,9 +212,9 @@ def forward(
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
     seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    if clips_late(Bias, ACTIVATION, ROW_STATS):
+    if clips_late(Bias, ACTIVATION, ROW_SUMS):
         factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS)
     output_scale = factor
     if SCALES_LATE:
         factor = None
@@ -210,19 +228,20 @@ def forward(
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     out, weight_sum, w_log_w = _add_keys(
         out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b,
-        bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
+        bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         out, weight_sum, w_log_w = _add_keys(
             out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask,
-            b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_S,
+            b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
     if SCALES_LATE:
         out *= output_scale
     if Out.dtype.element_ty == tl.float16:
         out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
     store_tile(Out + b.to(tl.int64) * o_b + h * o_h, out, o_t, o_d, queries, queries < T, dims, D)
-    if ROW_STATS:
+    if ROW_SUMS:
         tl.store(WeightSum + bh * T + queries, weight_sum, queries < T)
+    if ROW_SUMS == 2:
         tl.store(WLogW + bh * T + queries, w_log_w * LN_2, queries < T)

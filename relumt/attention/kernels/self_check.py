@@ -30,9 +30,19 @@ KernelConfig = PointwiseConfig | InhibitorConfig
 """Configurations of relumt's own kernels, which `relumt doctor` checks."""
 
 MASKS: dict[str, Any] = {"has_key_mask": True, "is_causal": True}
-ROW_STATS = {"has_row_stats": True}
-ALL_OPTIONS = MASKS | ROW_STATS | {"has_dropout": True}
+ROW_SUMS: dict[str, Any] = {"row_sums": 2}
+DROPOUT = {"has_dropout": True}
+ALL_OPTIONS = MASKS | ROW_SUMS | DROPOUT
 """Options of a PointwiseConfig."""
+L1_NORM: dict[str, Any] = {"has_bias": True, "row_sums": 1}
+USES: tuple[tuple[Activation, dict[str, Any]], ...] = (
+    *(("relu", options) for options in ({}, MASKS, ROW_SUMS, ALL_OPTIONS)),
+    *(("relu2", options) for options in ({}, ALL_OPTIONS)),
+    *((activation, L1_NORM | options) for activation in ("relu2", "relu8") for options in ({}, MASKS | DROPOUT)),
+    *(("sigmoid", {"has_bias": True} | options) for options in ({}, ALL_OPTIONS)),
+)
+"""How models use the kernels: `relu` and its relatives, `relu2`, `relu_l1` with powers 2 and 8, and `sigmoid`, which no
+file in configs/models regularizes."""
 
 CheckedConfig = KernelConfig | SparseConfig
 Returned = TypeVar("Returned")
@@ -158,23 +168,23 @@ def is_usable(device: torch.device) -> bool:
 def all_configs(device: torch.device) -> list[KernelConfig]:
     """Return the configurations that models use: all types, head sizes and kinds of calls.
 
-    They are without options, with masks alone, with row stats alone, and with all options; with the kernels for Hopper,
-    too, if they are wanted on `device`.
+    With the kernels for Hopper, too, if they are wanted on `device`.
     """
     configs: list[KernelConfig] = []
     types = ((torch.bfloat16, (64, 128)), (torch.float16, (64, 128)), (torch.float32, (64,)))
-    activations: tuple[Activation, ...] = ("relu", "sigmoid")
     for dtype, head_dims in types:
-        for head_dim, activation, length, options in itertools.product(
-            head_dims, activations, (SHORT, SHORT + 1), ({}, MASKS, ROW_STATS, ALL_OPTIONS)
-        ):
-            if activation == "sigmoid" and options in (MASKS, ROW_STATS):
-                continue  # the kernels are those of all options; no file in configs/models regularizes the sigmoid
+        for head_dim, length, (activation, options) in itertools.product(head_dims, (SHORT, SHORT + 1), USES):
             x = torch.empty(1, 1, length, head_dim, dtype=dtype)
-            is_plain = activation == "relu" and "has_row_stats" not in options
+            is_plain = activation == "relu" and "row_sums" not in options
             kind = call_kind(x, float("has_dropout" in options), is_plain)
-            options = options | {"has_bias": activation == "sigmoid", "has_factor_per_query": "is_causal" in options}
-            configs.append(PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, **options))
+            is_normalized = L1_NORM.items() <= options.items()
+            if is_normalized and dtype == torch.float16:
+                continue  # its weights can exceed float16's range
+            output_dtype = torch.float32 if is_normalized else dtype
+            per_query = {"has_factor_per_query": "is_causal" in options and "has_bias" not in options}
+            configs.append(
+                PointwiseConfig(activation, dtype, output_dtype, head_dim, kind, kind, **options | per_query)
+            )
     if selection.are_wanted(device):
         configs += [
             replace(config, kernel="hopper.launch", has_factor_per_query=has_factor_per_query)

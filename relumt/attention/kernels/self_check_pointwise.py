@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
 from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
 
@@ -36,7 +36,8 @@ class PointwiseConfig:
         output_dtype: dtype of the output.
         head_dim: D.
         query_kind, key_kind: kinds of calls by the number of queries and of keys, see `pointwise_launch_configs`.
-        has_bias, has_key_mask, is_causal, has_row_stats, has_dropout: which options the call uses.
+        has_bias, has_key_mask, is_causal, has_dropout: which options the call uses.
+        row_sums: how many row sums it returns.
         has_factor_per_query: whether queries of a sentence have different factors.
         kernel: the module that computes it.
     """
@@ -50,7 +51,7 @@ class PointwiseConfig:
     has_bias: bool = False
     has_key_mask: bool = False
     is_causal: bool = False
-    has_row_stats: bool = False
+    row_sums: int = 0
     has_dropout: bool = False
     has_factor_per_query: bool = True
     kernel: str = "pointwise_triton"
@@ -58,26 +59,26 @@ class PointwiseConfig:
     @classmethod
     def from_call(
         cls, q: Tensor, k: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool, dropout_p: float,
-        need_row_stats: bool, output_dtype: torch.dtype, kernel: str,
+        row_sums: int, output_dtype: torch.dtype, kernel: str,
     ) -> "PointwiseConfig":  # fmt: skip
         """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
-        is_plain_call = is_plain(params.activation, params.bias is not None, need_row_stats)
+        is_plain_call = is_plain(params.activation, params.bias is not None, row_sums)
         query_kind, key_kind = (call_kind(x, dropout_p, is_plain_call) for x in (q, k))
         return cls(
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
-            key_mask is not None, is_causal, need_row_stats, dropout_p > 0, params.factor.shape[1] > 1, kernel,
+            key_mask is not None, is_causal, row_sums, dropout_p > 0, params.factor.shape[1] > 1, kernel,
         )  # fmt: skip
 
     @classmethod
     def list_by_length(
         cls, activation: Activation, dtype: torch.dtype, output_dtype: torch.dtype, head_dim: int, has_bias: bool,
-        has_key_mask: bool, is_causal: bool, has_row_stats: bool, has_dropout: bool, has_factor_per_query: bool,
+        has_key_mask: bool, is_causal: bool, row_sums: int, has_dropout: bool, has_factor_per_query: bool,
     ) -> "list[PointwiseConfig]":  # fmt: skip
         """Return the configurations of calls that differ in their lengths alone."""
-        is_plain_call = is_plain(activation, has_bias, has_row_stats)
+        is_plain_call = is_plain(activation, has_bias, row_sums)
         examples = (torch.empty(1, 1, length, head_dim, dtype=dtype) for length in (SHORT, SHORT + 1))
         kinds = dict.fromkeys(call_kind(x, float(has_dropout), is_plain_call) for x in examples)
-        options = (has_bias, has_key_mask, is_causal, has_row_stats, has_dropout, has_factor_per_query)
+        options = (has_bias, has_key_mask, is_causal, row_sums, has_dropout, has_factor_per_query)
         return [
             cls(activation, dtype, output_dtype, head_dim, query_kind, key_kind, *options)
             for query_kind in kinds
@@ -86,8 +87,9 @@ class PointwiseConfig:
 
     def __str__(self) -> str:
         """Return a name for the log and for `relumt doctor`."""
-        flags = ("has_bias", "has_key_mask", "is_causal", "has_row_stats", "has_dropout")
+        flags = ("has_bias", "has_key_mask", "is_causal", "has_dropout")
         words = [flag.partition("_")[2].replace("_", " ") for flag in flags if getattr(self, flag)]
+        words += [f"{self.row_sums} row sums"] if self.row_sums else []
         types = " to ".join(str(x).removeprefix("torch.") for x in (self.dtype, self.output_dtype))
         kinds = f"{self.query_kind} queries, {self.key_kind} keys"
         words += [] if self.kernel == "pointwise_triton" else [f"by {self.kernel}"]
@@ -101,11 +103,13 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
     key_mask = torch.arange(S) < torch.tensor([S, S - 7])[:, None] if config.has_key_mask else None
     mask = AttentionMask(key_mask, config.is_causal)
     n = mask.count_visible(T, S).clamp(min=1).float().expand(B, 1, T, 1)[:, 0, :, 0]  # -> [B, T]
-    factor, bias = (config.head_dim * n / 2).rsqrt(), 0.25 - n.log() if config.has_bias else None
+    factor = (config.head_dim * n / 2).rsqrt()
     factor = factor if config.has_factor_per_query else factor[:, :1]
+    bias = 0.25 - n.log() if config.activation == "sigmoid" else torch.ones(1, 1)  # a smaller one to the 8th underflows
+    params = PointwiseParams(config.activation, factor, bias if config.has_bias else None)
     dense = mask.to_dense(T, S)
     visible = torch.ones(B, 1, T, S, dtype=torch.bool) if dense is None else dense.expand(B, 1, T, S)
-    attend = functools.partial(_attend, config, PointwiseParams(config.activation, factor, bias), key_mask)
+    attend = functools.partial(_attend, config, params, key_mask)
 
     dropout_factor = torch.ones(B, H, T, S, dtype=torch.float64)
     if config.has_dropout:
@@ -113,7 +117,7 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
         share = kept[visible.expand(B, H, T, S)].mean()[None]
         yield Result("share of weights that dropout keeps", share, torch.full((1,), 1 - DROPOUT), 0.1)
         dropout_factor = kept / (1 - DROPOUT)
-    exact = functools.partial(_exact, config.activation, factor, bias, visible, dropout_factor)
+    exact = functools.partial(_exact, config, params, visible, dropout_factor)
     expected = with_gradients(exact, [q, k, v], grads)
     actual = with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
     names = ["output", "sums of weights", "sums of w log w"][: len(grads)] + [f"gradient of {x}" for x in "qkv"]
@@ -127,7 +131,7 @@ def _random_inputs(config: PointwiseConfig) -> tuple[Tensor, Tensor, Tensor, lis
     T, S = (LENGTHS.get(kind, LONG) for kind in (config.query_kind, config.key_kind))
     q, k = (torch.randn(B, H, n, config.head_dim, generator=generator).mul(4).round().div(4) for n in (T, S))
     v, grad = (torch.randn(B, H, n, config.head_dim, generator=generator).to(config.dtype) for n in (S, T))
-    row_grads = [torch.randn(B, H, T, generator=generator) for _ in range(2 if config.has_row_stats else 0)]
+    row_grads = [torch.randn(B, H, T, generator=generator) for _ in range(config.row_sums)]
     return q.double(), k.double(), v.double(), [x.double() for x in (grad, *row_grads)]
 
 
@@ -142,21 +146,23 @@ def _attend(
     return pointwise_triton.attend(
         q, k, v, PointwiseParams(params.activation, params.factor.to(q.device), bias),
         None if key_mask is None else key_mask.to(q.device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
-        config.has_row_stats, config.output_dtype, config.kernel,
+        config.row_sums, config.output_dtype, config.kernel,
     )  # fmt: skip
 
 
 def _exact(
-    activation: Activation, factor: Tensor, bias: Tensor | None, visible: Tensor, dropout_factor: Tensor, q: Tensor,
-    k: Tensor, v: Tensor,
+    config: PointwiseConfig, params: PointwiseParams, visible: Tensor, dropout_factor: Tensor, q: Tensor, k: Tensor,
+    v: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the output and both row sums in float64; factor and bias are [B, T]."""
-    scores = q @ k.mT * factor.double()[:, None, :, None]
-    if bias is not None:
-        scores = scores + bias.double()[:, None, :, None]
-    weights = (scores.relu() if activation == "relu" else scores.sigmoid()).masked_fill(~visible, 0.0)
+    """Return the output and the row sums in float64."""
+    scores = q @ k.mT * params.factor.double()[:, None, :, None]
+    if params.bias is not None:
+        scores = scores + params.bias.double()[:, None, :, None]
+    weights = scores.sigmoid() if config.activation == "sigmoid" else scores.relu() ** exponent(config.activation)
+    weights = weights.masked_fill(~visible, 0.0)
     w_log_w = torch.xlogy(weights, weights.clamp(min=1e-300))  # unclamped, its gradient at 0 would not be finite
-    return (weights * dropout_factor) @ v, weights.sum(-1), w_log_w.sum(-1)
+    sums = (weights.sum(-1), w_log_w.sum(-1))
+    return (weights * dropout_factor) @ v, *sums[: config.row_sums]
 
 
 def _probe_dropout(

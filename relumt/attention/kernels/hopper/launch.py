@@ -49,7 +49,7 @@ GluonType = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 @use_tensor_device
 def run_forward(
     q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None,
-    seed: Tensor | None, activation: Literal["relu"], is_causal: bool, dropout_p: float, need_row_stats: bool,
+    seed: Tensor | None, activation: Literal["relu"], is_causal: bool, dropout_p: float, row_sums: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute attention, with the arguments of `pointwise_triton.run_forward`; `selection.serves` must be True.
@@ -63,20 +63,20 @@ def run_forward(
     q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
     factor = factor.expand(B, T)
     padding = prepare_padding(k, v, key_mask, key_bounds)
-    output, weight_sum, w_log_w = new_outputs(q, v, need_row_stats, dtype)
+    output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     kept = new_kept(q, k) if dropout_p else None
     level = round(dropout_p * DROPOUT_LEVELS)
     threshold = (DROPOUT_LEVELS - level) * 0x01010101
     threshold -= threshold >> 31 << 32  # as int32
     scale = output_scale(dropout_p, q.dtype)
-    has_registers = D == 64 and is_causal + need_row_stats + (kept is not None) < 2  # for three warpgroups
+    has_registers = D == 64 and is_causal + (row_sums > 0) + (kept is not None) < 2  # for three warpgroups
     config = THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS
     tiles = B * H * -(-T // (64 * config["NWG"]))
     launch(
         forward_kernel, tiles,
         describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
         factor, *factor.stride(), weight_sum, w_log_w, kept, seed, threshold, scale, H, T, S, tiles,
-        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_STATS=need_row_stats,
+        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_STATS=row_sums > 0,
         DROPOUT=kept is not None,
     )  # fmt: skip
     return output, weight_sum, w_log_w, kept
