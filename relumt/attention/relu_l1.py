@@ -95,7 +95,10 @@ class L1NormalizedReLUAttention(Mechanism):
         mask: AttentionMask,
         need: Need,
     ) -> AttentionOutput | None:
-        """Let a kernel sum w_ij^p v_j and w_ij^p over j, and divide the first by the second; row stats follow."""
+        """Let a kernel sum w_ij^p v_j and w_ij^p over j, and divide the first by the second; row stats follow.
+
+        Powers that overflow float32 become infinite in kernels.
+        """
         row_sums = 2 if need & Need.ROW_STATS else 1
         with without_autocast(q):
             result = fused(

@@ -29,6 +29,6 @@ def is_plain(activation: Activation, has_bias: bool, row_sums: int) -> bool:
     return activation == "relu" and not has_bias and not row_sums
 
 
-def exponent(activation: Activation) -> int:
+def exponent(activation: str) -> int:  # Triton compiles it, and does not know Literal
     """Return the power of ReLU; 1 for the sigmoid."""
-    return 1 if activation == "sigmoid" else POWERS_OF_RELU.index(activation) + 1
+    return int(activation.removeprefix("relu") or 1) if activation.startswith("relu") else 1

@@ -17,7 +17,6 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     UNSPECIALIZED,
     clips_late,
     diagonal_start,
-    drop,
     exponent_of,
     finite_log2,
     load_key_mask,
@@ -51,28 +50,29 @@ def round_gradients(x, dtype: tl.constexpr):
 
 @triton.jit
 def _tile_gradients(
-    products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask, queries, keys, T, S, kept, scale,
+    products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, keys, T, S, kept,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr,
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
-    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. `factor` and `scale`
-    are left out if they are None. If `clips_late`, `factor` includes `scale`, and negative weights remain.
+    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. Kept weights are not
+    scaled. `factor`, of the scores, and `gradient_factor` are left out if they are None. If `clips_late`, negative
+    weights remain.
     """
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     weights = pointwise_weights(
-        products, None if CLIPS_LATE else factor, bias, key_mask, queries, keys, T, S,
-        "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL,
+        products, None if CLIPS_LATE else factor, bias, queries, keys, T, S, "identity" if CLIPS_LATE else ACTIVATION,
+        ON_DIAGONAL,
     )  # fmt: skip
     EXPONENT: tl.constexpr = exponent_of(ACTIVATION)
     slope = None
-    if EXPONENT > 1:  # d(r^n)/dr = n r^(n - 1)
+    if EXPONENT > 1:  # d(r^n)/dr = n r^(n - 1); gradient_factor has the n
         slope = raise_to(weights, EXPONENT - 1)
         weights *= slope
     dropped_weights = weights
     if kept is not None:
-        dropped_weights = drop(weights, kept, scale)
-        grad_weights = drop(grad_weights, kept, scale)
+        dropped_weights = tl.where(kept, weights, 0.0)
+        grad_weights = tl.where(kept, grad_weights, 0.0)
     if ROW_SUMS == 1:  # of the weights before dropout
         grad_weights += grad_weight_sum
     elif ROW_SUMS == 2:  # d(w log w)/dw = 1 + log w
@@ -81,20 +81,19 @@ def _tile_gradients(
         grad_scores = grad_weights * (weights * (1 - weights))
     elif EXPONENT > 1:
         grad_scores = grad_weights * slope
-        factor *= EXPONENT
     else:
         grad_scores = tl.where(weights > 0, grad_weights, 0.0)
-    if factor is not None:
-        grad_scores *= factor
-        if CLIPS_LATE:
-            dropped_weights *= factor
+    if gradient_factor is not None:
+        grad_scores *= gradient_factor
+    if CLIPS_LATE and factor is not None:
+        dropped_weights *= factor
     return dropped_weights, grad_scores
 
 
 @triton.jit
 def _add_keys(
-    grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s, v_d,
-    KeyMask, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
+    grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s,
+    v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
     ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to q's gradient; `queries` and what belongs to them are [BLOCK_T, 1]."""
@@ -110,8 +109,8 @@ def _add_keys(
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
-            products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
-            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
+            products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, keys[None],
+            T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
         )  # fmt: skip
         grad_q += tl.dot(round_gradients(grad_products, k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
@@ -136,18 +135,17 @@ def backward_dq(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
-    seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    if clips_late(Bias, ACTIVATION, ROW_SUMS):
-        factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS)
-    gradient_scale = factor
+    seed, gradient_scale, gradient_factor = load_seed(Seed), 1 / (1 - dropout_p), factor * exponent_of(ACTIVATION)
+    SCALES_LATE: tl.constexpr = V.dtype.element_ty != tl.float16  # see `scales_late`
     if SCALES_LATE:
+        gradient_scale, gradient_factor = gradient_scale * gradient_factor, None
+    if scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS):
         factor = None
     grad_weight_sum, grad_w_log_w = None, None
     if ROW_SUMS:
-        grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T)
+        grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T) * (1 - dropout_p)
     if ROW_SUMS == 2:
-        grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_column, T)
+        grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_column, T) * (1 - dropout_p)
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
@@ -155,28 +153,28 @@ def backward_dq(
     start = start // BLOCK_S * BLOCK_S
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
-        grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V,
+        grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V,
         v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
         DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
-            grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d,
-            V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
-            DROPOUT, BLOCK_S,
+            grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s,
+            k_d, V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True,
+            ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
-    if SCALES_LATE:
+    if SCALES_LATE or DROPOUT:
         grad_q *= gradient_scale
     store_tile(GradQ + b.to(tl.int64) * gq_b + h * gq_h, grad_q, gq_t, gq_d, queries, queries < T, dims, D)
 
 
 @triton.jit
 def _add_queries(
-    grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+    grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
     GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
-    SCALES_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
+    GRADIENTS_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Add the queries from `start` to `stop` to the gradients of k and v.
 
@@ -191,17 +189,17 @@ def _add_queries(
         factor, bias = load_per_query(Factor, f_b, f_t, b, query_row, T), None
         if Bias is not None:
             bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
-        dropout_scale = 1 / (1 - dropout_p)
         CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_SUMS)
-        if CLIPS_LATE:
-            factor, dropout_scale = factor * dropout_scale, None
-        if SCALES_LATE:
-            factor = None
+        gradient_factor = factor * exponent_of(ACTIVATION)
+        if GRADIENTS_LATE:
+            gradient_factor = None
+            if CLIPS_LATE:
+                factor = None
         grad_weight_sum, grad_w_log_w = None, None
         if ROW_SUMS:
-            grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
+            grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T) * (1 - dropout_p)
         if ROW_SUMS == 2:
-            grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T)
+            grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T) * (1 - dropout_p)
         products = tl.dot(k, tl.trans(q), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_S, BLOCK_T]
         grad_weights = tl.dot(v, tl.trans(grad_out), input_precision=FLOAT32_PRODUCTS)
         kept = None
@@ -209,8 +207,8 @@ def _add_queries(
             first_key = tl.program_id(1) * k.shape[0]
             kept = dropout_mask_tile(first, first_key, bh, T, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
         dropped_weights, grad_products = _tile_gradients(
-            products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
-            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
+            products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_row,
+            keys[:, None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
         )  # fmt: skip
         if CLIPS_LATE:
             rounded_weights = round_positive_part(dropped_weights, grad_out.dtype)
@@ -244,25 +242,32 @@ def backward_dkdv(
     seed, stop = load_seed(Seed), T
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS) and f_t is None
+    GRADIENTS_LATE: tl.constexpr = V.dtype.element_ty != tl.float16 and f_t is None  # see `scales_late`
     after_diagonal = 0
     if CAUSAL:
         # The first query that sees any of these keys, and the first that sees all of them, in whole blocks.
         start = tl.maximum(tl.program_id(1) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
         after_diagonal = tl.cdiv(tl.maximum((tl.program_id(1) + 1) * BLOCK_S - 1 - (S - T), 0), BLOCK_T) * BLOCK_T
         grad_k, grad_v = _add_queries(
-            grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+            grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
             GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, tl.minimum(after_diagonal, stop), dims, D,
-            ACTIVATION, True, ROW_SUMS, DROPOUT, SCALES_LATE, BLOCK_T,
+            ACTIVATION, True, ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
         )  # fmt: skip
     grad_k, grad_v = _add_queries(
-        grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+        grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
         GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
-        ACTIVATION, False, ROW_SUMS, DROPOUT, SCALES_LATE, BLOCK_T,
+        ACTIVATION, False, ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
     )  # fmt: skip
-    if SCALES_LATE:
-        scale = load_per_query(Factor, f_b, None, b, None, T) / (1 - dropout_p)
-        grad_k *= scale
-        grad_v *= scale
+    scale_k, scale_v = 1 / (1 - dropout_p), 1 / (1 - dropout_p)
+    if GRADIENTS_LATE:
+        factor = load_per_query(Factor, f_b, None, b, None, T)
+        scale_k *= factor * exponent_of(ACTIVATION)
+        if clips_late(Bias, ACTIVATION, ROW_SUMS):
+            scale_v *= factor
+    grad_k *= scale_k
+    grad_v *= scale_v
+    if Bias is not None:  # keys loaded as 0 had weights
+        grad_k = tl.where(key_mask[:, None], grad_k, 0.0)
+        grad_v = tl.where(key_mask[:, None], grad_v, 0.0)
     store_tile(GradK + b.to(tl.int64) * gk_b + h * gk_h, grad_k, gk_s, gk_d, keys, keys < S, dims, D)
     store_tile(GradV + b.to(tl.int64) * gv_b + h * gv_h, grad_v, gv_s, gv_d, keys, keys < S, dims, D)

@@ -101,9 +101,9 @@ def saturate(weights, dtype: tl.constexpr):
 
 @triton.jit
 def pointwise_weights(
-    products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr
+    products, factor, bias, queries, keys, T, S, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr
 ):  # fmt: skip
-    """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0.
+    """Turn products q·k into weights, 0 where causality hides a key. Those of padding and beyond S need not be 0.
 
     ACTIVATION is "identity" if `clips_late`, and `factor` is None if it is applied later. Of powers of ReLU, the bases
     are returned.
@@ -119,8 +119,6 @@ def pointwise_weights(
         weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if ON_DIAGONAL:
         weights = tl.where(keys <= queries + S - T, weights, 0.0)
-    if ACTIVATION == "sigmoid" or bias is not None:  # otherwise a key loaded as 0 has the weight ReLU(0) = 0
-        weights = tl.where(key_mask, weights, 0.0)
     return weights
 
 
@@ -133,12 +131,6 @@ def raise_to(x, EXPONENT: tl.constexpr):
             result = x * result
         x *= x
     return result
-
-
-@triton.jit
-def drop(x, kept, scale):
-    """Set what dropout drops to 0 and multiply the rest by `scale`, unless it is None."""
-    return tl.where(kept, x if scale is None else x * scale, 0.0)
 
 
 @triton.jit
@@ -159,13 +151,13 @@ def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constex
 
 @triton.jit
 def _add_keys(
-    out, weight_sum, w_log_w, q, factor, bias, dropout_scale, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+    out, weight_sum, w_log_w, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
     dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
     ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
 
-    `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` and `dropout_scale` are None if `scales_late`.
+    `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` is None if `scales_late`. Kept weights are not scaled.
     """
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     for first in range(start, stop, BLOCK_S):
@@ -175,11 +167,12 @@ def _add_keys(
         v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
         products = tl.dot(q, tl.trans(k), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_T, BLOCK_S]
         weights = pointwise_weights(
-            products, factor, bias, key_mask[None], queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION,
-            ON_DIAGONAL,
+            products, factor, bias, queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL,
         )  # fmt: skip
         if exponent_of(ACTIVATION) > 1:
             weights = raise_to(weights, exponent_of(ACTIVATION))
+        if ROW_SUMS and bias is not None:  # else a key loaded as 0 has the weight ReLU(0) = 0
+            weights = tl.where(key_mask[None], weights, 0.0)
         if ROW_SUMS:
             weight_sum += tl.sum(weights, 1)
         if ROW_SUMS == 2:
@@ -187,7 +180,7 @@ def _add_keys(
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
-            weights = drop(weights, kept, dropout_scale)
+            weights = tl.where(kept, weights, 0.0)
         rounded = round_positive_part(weights, v.dtype) if CLIPS_LATE else saturate(weights, v.dtype)
         out += tl.dot(rounded, v, input_precision=FLOAT32_PRODUCTS)
     return out, weight_sum, w_log_w
@@ -211,13 +204,10 @@ def forward(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
-    seed, dropout_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    if clips_late(Bias, ACTIVATION, ROW_SUMS):
-        factor, dropout_scale = factor * dropout_scale, None  # one product per pair, or none
+    seed, output_scale = load_seed(Seed), 1 / (1 - dropout_p)
     SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS)
-    output_scale = factor
     if SCALES_LATE:
-        factor = None
+        factor, output_scale = None, factor * output_scale
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
@@ -227,16 +217,16 @@ def forward(
     # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     out, weight_sum, w_log_w = _add_keys(
-        out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b,
-        bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS, DROPOUT, BLOCK_S,
+        out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+        dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         out, weight_sum, w_log_w = _add_keys(
-            out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask,
-            b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS, DROPOUT, BLOCK_S,
+            out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+            dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
-    if SCALES_LATE:
+    if SCALES_LATE or DROPOUT:
         out *= output_scale
     if Out.dtype.element_ty == tl.float16:
         out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
