@@ -28,7 +28,7 @@ from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
 CPU = torch.device("cpu")
-FUSED = ["relu", "sigmoid", "rela_g", "inhibitor"]
+FUSED = ["relu", "relu2", "relu_l1", "sigmoid", "rela_g", "inhibitor"]
 CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", row_sums=2)
 
 
