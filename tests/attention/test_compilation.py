@@ -16,8 +16,8 @@ from relumt.attention.kernels import inhibitor_numba, pointwise_blocked
 from relumt.attention.kernels.key_bounds import key_bounds
 
 B, H, D = 2, 2, 4
-EXAMPLES = ("relu", "inhibitor")
-"""Mechanisms of the fast tests; the slow ones compile all."""
+EXAMPLES = (("relu", "padding"), ("relu", "causal"), ("relu_l1", "padding"), ("inhibitor", "padding"))
+"""Mechanisms and masks of the fast tests; the slow ones compile all."""
 SHORT, LONG = 9, 600
 """Lengths below and above which blocks serve on a CPU."""
 MASKS = {"padding": (True, False), "causal": (False, True), "nothing": (False, False)}
@@ -64,8 +64,14 @@ def num_graphs():
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("name", [pytest.param(x, marks=[] if x in EXAMPLES else pytest.mark.slow) for x in MECHANISMS])
+@pytest.mark.parametrize(
+    ("name", "mask"),
+    [
+        pytest.param(name, mask, marks=[] if (name, mask) in EXAMPLES else pytest.mark.slow)
+        for name in MECHANISMS
+        for mask in MASKS
+    ],
+)
 def test_outputs_row_stats_and_gradients_are_those_of_eager_code(name, mask, compiled):
     has_padding, is_causal = MASKS[mask]
     step = functools.partial(training_step, MECHANISMS[name](H, D), is_causal)

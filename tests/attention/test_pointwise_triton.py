@@ -105,16 +105,15 @@ def test_outputs_row_stats_and_gradients(shape, activation, causal, row_sums, dt
 
 
 @pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize("dropout_p", [0.004, 0.1, 0.5, 0.996])
 @pytest.mark.parametrize(
-    ("activation", "is_causal", "row_sums", "dtype"),
+    ("activation", "is_causal", "row_sums", "dtype", "dropout_p"),
     [
-        *(("relu", True, 0, dtype) for dtype in TOLERANCE),
-        ("relu", False, 0, torch.float32),
-        ("relu", False, 2, torch.float16),
-        ("sigmoid", False, 2, torch.float32),
-        ("relu2", True, 0, torch.float32),
-        ("relu8", True, 1, torch.float32),
+        *(("relu", False, 0, torch.float32, dropout_p) for dropout_p in (0.004, 0.1, 0.996)),
+        *(("relu", True, 0, dtype, 0.5) for dtype in TOLERANCE),
+        ("relu", False, 2, torch.float16, 0.1),
+        ("sigmoid", False, 2, torch.float32, 0.5),
+        ("relu2", True, 0, torch.float32, 0.1),
+        ("relu8", True, 1, torch.float32, 0.5),
     ],
     ids=str,
 )
