@@ -54,6 +54,7 @@ IMPLEMENTATIONS: dict[str, tuple[str, dict[str, Any], Need]] = {
     "softmax, explicit": ("softmax", {}, Need.WEIGHTS),
     "relu, with row stats": ("relu", {}, Need.ROW_STATS),
     UNFUSED: ("relu", {}, Need.NOTHING),
+    "relu_l1, power 8": ("relu_l1", {"power": 8}, Need.NOTHING),
     "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
     PAIRWISE: ("inhibitor", {"implementation": "naive"}, Need.NOTHING),
 }

@@ -88,7 +88,7 @@ kernels() {
         --json "$out/$name.json" "$@"
 }
 systems=(softmax "softmax, flash" "softmax, cuDNN" "softmax, efficient" relu "relu, with row stats" "relu, unfused"
-    sigmoid entmax15 inhibitor "inhibitor, cdist")
+    relu2 "relu_l1, power 8" sigmoid entmax15 inhibitor "inhibitor, cdist")
 
 # training NAME DATA DATASET: time training steps, then again where PyTorch prefers other softmax attention to cuDNN's
 training() {

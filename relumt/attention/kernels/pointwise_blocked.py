@@ -173,11 +173,14 @@ class _Call:
         generator = torch.Generator().manual_seed(self.seed + block.number)
         return dropout_noise(weights, self.dropped_levels, generator)
 
-    def grad_scores_(self, grad_weights: Tensor, weights: Tensor, bases: Tensor) -> Tensor:
-        """Overwrite the gradient of the weights by that of the scores, and return it; of powers overwrite the bases."""
+    def grad_scores_(self, grad_weights: Tensor, weights: Tensor, slope: Tensor | None) -> Tensor:
+        """Overwrite the gradient of the weights by that of the scores, and return it.
+
+        slope: of a power r^n of ReLU, r^(n - 1), and the gradient is to be multiplied by n; None without power.
+        """
         operators = torch.ops.aten
-        if self.exponent > 1:
-            grad_weights.mul_(_power_(bases, self.exponent - 1)).mul_(self.exponent)
+        if slope is not None:
+            grad_weights *= slope
         elif self.activation == "relu":
             operators.threshold_backward.grad_input(grad_weights, weights, 0, grad_input=grad_weights)
         else:
@@ -197,13 +200,14 @@ def _rows(x: Tensor, block: _Block) -> Tensor:
     return (sentence_rows[queries] if x.shape[1] > 1 else sentence_rows)[:, None]
 
 
-def _power_(x: Tensor, n: int) -> Tensor:
-    """Raise x to a power from 1 to 8 in place, by products, because pow takes ten times as long."""
-    if n == 1:
-        return x
-    odd = x.clone() if n % 2 else None
-    _power_(x, n // 2).square_()
-    return x if odd is None else x.mul_(odd)
+def _power(x: Tensor, n: int, buffer: Tensor) -> Tensor:
+    """Return x to a power of at least 1 in `buffer`, by products, because pow takes ten times as long."""
+    result = _view(buffer, x.shape).copy_(x)
+    for bit in f"{n:b}"[1:]:
+        result.square_()
+        if bit == "1":
+            result *= x
+    return result
 
 
 def _log(weights: Tensor, buffer: Tensor) -> Tensor:
@@ -219,10 +223,10 @@ def run_forward(
     """Compute the same as `pointwise_triton.run_forward`; keys and values at padding are 0, and all types `dtype`."""
     call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
     output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
-    q_buffer, *buffers = call.buffers(q, k, 2 if row_sums == 2 else 1)
+    q_buffer, *buffers = call.buffers(q, k, 1 + (row_sums == 2) + (call.exponent > 1))
     for block in call.blocks(q, k, key_bounds):
         bases = call.bases(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
-        weights = _power_(bases, call.exponent)
+        weights = bases if call.exponent == 1 else _power(bases, call.exponent, buffers[-1])
         if weight_sum is not None:
             weight_sum[block.queries] += weights.sum(-1)
         if w_log_w is not None:
@@ -244,13 +248,14 @@ def run_backward(
     call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
     grad_output = grad_output.contiguous()
     grad_q, grad_k, grad_v = new_gradients(q, k, v)
-    needs_third = row_sums == 2 or call.dropped_levels
-    q_buffer, *buffers = call.buffers(q, k, 4 if call.exponent > 1 else 3 if needs_third else 2)
+    needs_third = row_sums == 2 or call.dropped_levels > 0
+    q_buffer, *buffers = call.buffers(q, k, 2 + needs_third + (call.exponent > 1))
     for block in call.blocks(q, k, key_bounds):
         scaled_q, block_grad = call.scaled_queries(q, block, q_buffer), grad_output[block.queries]
-        bases = weights = call.bases(scaled_q, k, key_mask, block, buffers[0])
+        weights, slope = call.bases(scaled_q, k, key_mask, block, buffers[0]), None
         if call.exponent > 1:
-            weights = _power_(_view(buffers[3], bases.shape).copy_(bases), call.exponent)
+            slope = _power(weights, call.exponent - 1, buffers[-1])
+            weights *= slope
         grad_weights = torch.bmm(block_grad, v[block.keys].mT, out=_view(buffers[1], weights.shape))
         dropped_weights = weights
         if call.dropped_levels:
@@ -263,7 +268,7 @@ def run_backward(
         if grad_w_log_w is not None:  # d(w log w)/dw = 1 + log w
             grad_log = grad_w_log_w[block.queries][..., None]
             grad_weights.add_(grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
-        grad_scores = call.grad_scores_(grad_weights, weights, bases)
+        grad_scores = call.grad_scores_(grad_weights, weights, slope)
         grad_q[block.queries].baddbmm_(grad_scores, k[block.keys])
         grad_k[block.keys].baddbmm_(grad_scores.mT, scaled_q)
-    return grad_q.mul_(factor[:, None, :, None]), grad_k, grad_v
+    return grad_q.mul_(factor[:, None, :, None] * call.exponent), grad_k.mul_(call.exponent), grad_v
