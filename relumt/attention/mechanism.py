@@ -69,6 +69,7 @@ class Mechanism(nn.Module):
         has_negative_weights: whether weights may be negative; then their rows have no entropy and no statistics.
         weights_sum_to_one: whether the weights of a query sum to 1.
         pointwise_activation: the function that turns one score into one weight, if a fused kernel has it; else None.
+        normalizes_fused: whether `normalize_fused` needs row sums.
         retain_dropout: whether dropout stays on outside of training (fairseq's --retain-dropout).
 
     Args:
@@ -84,6 +85,7 @@ class Mechanism(nn.Module):
     has_negative_weights = False
     weights_sum_to_one = False
     pointwise_activation: Activation | None = None
+    normalizes_fused = False
     retain_dropout = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -249,17 +251,21 @@ class Mechanism(nn.Module):
 
         None if the kernel cannot be used on this machine.
         """
-        dtype = params.factor.dtype if self.overrides_postprocess_heads else q.dtype
-        row_sums = 2 if need & Need.ROW_STATS else 0
+        dtype = params.factor.dtype if self.overrides_postprocess_heads or self.normalizes_fused else q.dtype
+        row_sums = 2 if need & Need.ROW_STATS else int(self.normalizes_fused)
         with without_autocast(q):
             result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, row_sums, dtype)
-        if result is None:
-            return None
-        output, weight_sum, weight_log_weight_sum = result
+            if result is None:
+                return None
+            output, weight_sum, weight_log_weight_sum = self.normalize_fused(*result)
         if weight_sum is None or weight_log_weight_sum is None:
             return AttentionOutput(output)
         num_keys = mask.count_visible(q.shape[-2], k.shape[-2], q.device).squeeze(-1)
         return AttentionOutput(output, None, RowStats(weight_sum, weight_log_weight_sum, num_keys))
+
+    def normalize_fused(self, output: Tensor, weight_sum: Tensor | None, w_log_w: Tensor | None) -> PointwiseResult:
+        """Turn a kernel's output [B, H, T, D] and row sums [B, H, T] into those of the weights; nothing by default."""
+        return output, weight_sum, w_log_w
 
     @property
     def overrides_postprocess_heads(self) -> bool:
@@ -268,11 +274,9 @@ class Mechanism(nn.Module):
 
     @property
     def exceeds_float16(self) -> bool:
-        """Whether what a kernel computes or receives in float16 can exceed its range: gradients through a norm can.
-
-        It must not depend on gradients alone: activation checkpointing runs a layer first without them and then with
-        them, and both passes must take the same path to draw the same dropout.
-        """
+        """Whether what a kernel computes or receives in float16 can exceed its range: gradients through a norm can."""
+        # Gradients alone must not decide: activation checkpointing runs a layer first without them and then with them,
+        # and both passes must take the same path to draw the same dropout.
         return self.overrides_postprocess_heads and (self.training or torch.is_grad_enabled())
 
     @property

@@ -11,7 +11,6 @@ A row whose scores are all at most −b·p is null, as in [RL].
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -21,9 +20,7 @@ from torch import Tensor
 from relumt.attention.kernels.checked_calls import PointwiseResult
 from relumt.attention.kernels.pointwise_params import POWERS_OF_RELU, PointwiseParams
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
-from relumt.attention.precision import without_autocast
-from relumt.attention.row_stats import RowStats
+from relumt.attention.mechanism import Mechanism
 from relumt.attention.transforms import is_exporting
 
 EPSILON = 1e-6
@@ -53,6 +50,7 @@ class L1NormalizedReLUAttention(Mechanism):
     """
 
     pointwise_activation = "relu"
+    normalizes_fused = True
     exceeds_float16 = True
 
     def __init__(
@@ -85,33 +83,11 @@ class L1NormalizedReLUAttention(Mechanism):
         params = super().pointwise_params(q, k, mask)
         return params and replace(params, activation=POWERS_OF_RELU[self.options.power - 1])
 
-    def attend_fused(
-        self,
-        fused: Callable[..., PointwiseResult | None],
-        params: PointwiseParams,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: AttentionMask,
-        need: Need,
-    ) -> AttentionOutput | None:
-        """Let a kernel sum w_ij^p v_j and w_ij^p over j, and divide the first by the second; row stats follow.
-
-        Powers that overflow float32 become infinite in kernels.
-        """
-        row_sums = 2 if need & Need.ROW_STATS else 1
-        with without_autocast(q):
-            result = fused(
-                q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, row_sums, params.factor.dtype
-            )
-            if result is None:
-                return None
-            output, weight_sum, w_log_w = result
-            assert weight_sum is not None
-            total = weight_sum + EPSILON
-            output = output / total[..., None]
-            if w_log_w is None:
-                return AttentionOutput(output)
-            share = weight_sum / total  # Σ_j s_ij, and Σ_j s_ij log s_ij = (Σ_j w_ij log w_ij)/total − share·log total
-            num_keys = mask.count_visible(q.shape[-2], k.shape[-2], q.device).squeeze(-1)
-            return AttentionOutput(output, None, RowStats(share, w_log_w / total - share * total.log(), num_keys))
+    def normalize_fused(self, output: Tensor, weight_sum: Tensor | None, w_log_w: Tensor | None) -> PointwiseResult:
+        """Divide Σ_j w_ij^p v_j by Σ_j w_ij^p + ε, and row sums alike. In kernels, large powers are infinite."""
+        assert weight_sum is not None
+        total = weight_sum + EPSILON
+        share = weight_sum / total
+        if w_log_w is not None:
+            w_log_w = w_log_w / total - share * total.log()  # log s_ij = log w_ij^p − log total
+        return output / total[..., None], share, w_log_w
