@@ -13,6 +13,12 @@ from relumt.attention.kernels.hopper.selection import HEAD_DIMS
 PRODUCTS = {"forward": (1, 1), "backward_dq": (1, 1), "backward_dq_stats": (2, 1), "backward_dkdv": (2, 2)}
 """Products of a loop over blocks that sum over D, and those that sum over the block."""
 OPTIONS = ["", "padded", "causal", "dropout", "row_stats", "causal dropout", "causal row_stats dropout"]
+POWERS = ["relu2", "relu2 dropout", "relu8 bias sums padded", "relu8 bias sums causal dropout"]
+"""Options of bfloat16 alone; "sums" are those of w without those of w log w."""
+CALLS = [
+    *itertools.product((torch.bfloat16, torch.float16), HEAD_DIMS, OPTIONS),
+    *itertools.product((torch.bfloat16,), HEAD_DIMS, POWERS),
+]
 
 
 def product_loops(binary: bytes) -> list[list[str]]:
@@ -46,20 +52,24 @@ def report(kernel, compiled, options, constants) -> None:
 def compile_call(dtype: torch.dtype, D: int, options: str) -> None:
     """Compile the kernels of both passes."""
     q, k, v, grad = (torch.empty(16, 2048, 8, D, dtype=dtype, device="meta").transpose(1, 2) for _ in range(4))
-    factor = torch.empty(16, 2048 if "causal" in options else 1, device="meta")
+    bias = torch.empty(16, 1, device="meta") if "bias" in options else None
+    factor = torch.empty(16, 2048 if "causal" in options and bias is None else 1, device="meta")
     key_mask = torch.empty(16, 2048, dtype=torch.bool, device="meta") if "padded" in options else None
     dropout_p = 0.1 if "dropout" in options else 0.0
     seed = torch.empty(1, dtype=torch.int64, device="meta") if dropout_p else None
-    row_grad = torch.empty(16, 8, 2048, device="meta") if "row_stats" in options else None
+    row_grad = torch.empty(16, 8, 2048, device="meta")
+    row_sums = 2 * ("row_stats" in options) + ("sums" in options)
+    row_grads = [row_grad] * row_sums + [None] * (2 - row_sums)
     bounds = key_bounds.key_bounds(key_mask)
-    call = (q, k, v, factor, None, key_mask, bounds, seed, "relu", "causal" in options, dropout_p)
-    kept = launch.run_forward(*call, row_grad is not None, dtype)[3]
-    launch.run_backward(grad, row_grad, row_grad, *call, kept)
+    activation = options.split()[0] if options.startswith("relu") else "relu"
+    call = (q, k, v, factor, bias, key_mask, bounds, seed, activation, "causal" in options, dropout_p)
+    kept = launch.run_forward(*call, row_sums, dtype)[3]
+    launch.run_backward(grad, *row_grads, *call, kept)
 
 
 def main() -> None:
     """Compile all of them."""
-    for dtype, D, options in itertools.product((torch.bfloat16, torch.float16), HEAD_DIMS, OPTIONS):
+    for dtype, D, options in CALLS:
 
         def visit(kernel, constants, compiled, dtype=dtype, options=options):
             if "hopper" in kernel.__module__ and "CREGS" in constants:

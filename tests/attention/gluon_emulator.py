@@ -186,7 +186,7 @@ def make_language():
         broadcast=lambda *xs: tuple(Value(x) for x in torch.broadcast_tensors(*(x.x for x in xs))),
         minimum=lambda a, b: Value(torch.minimum(torch.as_tensor(raw(a)), torch.as_tensor(raw(b)))),
         maximum=lambda a, b: Value(torch.maximum(torch.as_tensor(raw(a)), torch.as_tensor(raw(b)))),
-        cdiv=lambda a, b: (a + b - 1) // b, log2=lambda x: Value(x.x.log2()),
+        cdiv=lambda a, b: (a + b - 1) // b, log2=lambda x: Value(x.x.log2()), abs=lambda x: Value(x.x.abs()),
         allocate_shared_memory=lambda dtype, shape, layout: (
             Barriers(shape[0]) if dtype == torch.int64 else Shared(torch.full(shape, float("nan"), dtype=dtype))
         ),

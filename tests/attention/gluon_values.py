@@ -1,5 +1,6 @@
 """Tensors and instructions of `gluon_emulator`: what a warpgroup has in registers, and pointers to global memory."""
 
+import struct
 from types import SimpleNamespace
 
 import torch
@@ -149,6 +150,11 @@ def multiply_wide(a, b):
     return product.int(), (product >> 32).int()
 
 
+def float_of(asm):
+    """Return the constant of an instruction, whose bits are hexadecimal digits after 0f."""
+    return struct.unpack(">f", bytes.fromhex(asm.partition("0f")[2][:8]))[0]
+
+
 def inline_asm(asm, constraints, arguments, dtype, is_pure, pack):
     """Compute what an instruction that the kernels use computes."""
     args = torch.broadcast_tensors(*(torch.as_tensor(raw(x)) for x in arguments))
@@ -172,7 +178,7 @@ def inline_asm(asm, constraints, arguments, dtype, is_pure, pack):
     elif asm.startswith("lg2"):
         result = args[0].log2()
     elif asm.startswith("max.NaN"):
-        result = args[0].clamp(min=torch.finfo(torch.float32).tiny)
+        result = args[0].clamp(min=float_of(asm))
     elif "min.NaN" in asm:
         result = args[0].clamp(-65504, 65504)
     else:

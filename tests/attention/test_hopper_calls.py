@@ -10,7 +10,8 @@ pytest.importorskip("triton.experimental.gluon")
 from relumt.attention.kernels import checked_calls
 from relumt.attention.kernels.hopper import cached_launch, launch, prepare, selection
 from relumt.attention.kernels.pointwise_params import PointwiseParams
-from relumt.attention.kernels.self_check import Verdicts
+from relumt.attention.kernels.self_check import Verdicts, all_configs, verdicts
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from tests.attention import gluon_emulator
 from tests.attention.gluon_values import Pointer
 from tests.attention.test_hopper_kernels import H, emulated, make_call, reference, unpack
@@ -131,6 +132,27 @@ def test_rows_that_dropout_empties_have_no_output_and_no_gradient():
     assert not output[empty].any() and not grads[0][empty].any()
 
 
+@pytest.mark.parametrize(
+    ("activation", "dtype", "has_bias", "has_factor_per_query", "expected"),
+    [
+        ("relu", torch.float16, False, True, True),
+        ("relu2", torch.bfloat16, False, True, True),
+        ("relu2", torch.float16, False, True, False),
+        ("relu8", torch.bfloat16, True, False, True),
+        ("relu8", torch.bfloat16, True, True, False),
+        ("relu", torch.float16, True, False, False),
+        ("relu", torch.float32, False, False, False),
+        ("sigmoid", torch.bfloat16, True, False, False),
+    ],
+)
+def test_mechanisms_that_are_served(activation, dtype, has_bias, has_factor_per_query, expected, launched):
+    q = torch.empty(1, H, MIN_LENGTH, D, dtype=dtype)
+    factor = torch.ones(1, MIN_LENGTH if has_factor_per_query else 1)
+    params = PointwiseParams(activation, factor, torch.ones(1, 1) if has_bias else None)
+    assert selection.serves(q, q, params, 0.0) == expected
+    assert not selection.serves(q[..., :32], q[..., :32], params, 0.0)
+
+
 class Addresses:
     """Memory of a tensor that is not allocated; it notes which elements are used."""
 
@@ -245,3 +267,31 @@ def test_a_launch_is_compiled_again_if_anything_but_addresses_and_the_grid_diffe
     cached_launch.launch(kernel, 5, *first[:3], 5, 0.5, N=1)  # forgets all others
     cached_launch.launch(kernel, 5, *first, N=1)
     assert len(kernel.compiled) == len(calls) + 1 and len(cached_launch.codes) == 2
+
+
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize(
+    ("options", "length", "D"),
+    [
+        ("", MIN_LENGTH, 64), ("row_stats dropout padded causal", 140, 64), ("dropout", MIN_LENGTH, 128),
+        ("", MIN_LENGTH - 1, 64), ("relu2 causal", MIN_LENGTH, 64), ("relu8 bias sums padded", 140, 128),
+    ],
+)  # fmt: skip
+def test_calls_are_dispatched_and_check_themselves(options, length, D, launched, caplog):
+    """Long calls go through the self-check, the operators and their derivatives."""
+    verdicts.cache_clear()
+    q, k, v = (torch.randn(1, H, length, D).to(torch.bfloat16).requires_grad_() for _ in range(3))
+    key_mask = torch.arange(length)[None] < length - 100 if "padded" in options else None
+    activation = options.split()[0] if options.startswith("relu") else "relu"
+    params = PointwiseParams(activation, torch.full((1, 1), 0.01), torch.ones(1, 1) if "bias" in options else None)
+    call = (q, k, v, params, key_mask, "causal" in options, 0.1 if "dropout" in options else 0.0)
+    row_sums = 2 * ("row_stats" in options) + ("sums" in options)
+    outputs = checked_calls.attend_pointwise(*call, row_sums, torch.float32)
+    sum(x.sum() for x in outputs if x is not None).backward()
+    gradient_of_q = "backward_dq" if activation == "relu" and not row_sums else "backward_dq_stats"
+    assert launched[-3:] == (["forward", "backward_dkdv", gradient_of_q] if length >= MIN_LENGTH else [])
+    assert not caplog.records and all(x.grad.isfinite().all() for x in (q, k, v))
+    config = PointwiseConfig.from_call(*call[:2], *call[3:], row_sums, torch.float32, "hopper.launch")
+    assert length < MIN_LENGTH or verdicts(q.device).reasons == {config: ""}
+    assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * (16 + 8)  # those of doctor
+    verdicts.cache_clear()

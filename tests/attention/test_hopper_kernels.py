@@ -8,11 +8,9 @@ import pytest
 import torch
 
 pytest.importorskip("triton.experimental.gluon")
-from relumt.attention.kernels import checked_calls, key_bounds
+from relumt.attention.kernels import key_bounds
 from relumt.attention.kernels.hopper import launch, selection
-from relumt.attention.kernels.pointwise_params import PointwiseParams
-from relumt.attention.kernels.self_check import all_configs, verdicts
-from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.pointwise_params import exponent
 from tests.attention import gluon_emulator
 from tests.attention.gluon_values import Pointer, Value, integer
 
@@ -128,7 +126,9 @@ def make_call(dtype, options, B, T, S, seed, D=64):
     """Return the arguments of both directions, and the gradients of what it returns."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v, grad = (torch.randn(B, n, H, D, generator=generator).to(dtype).transpose(1, 2) for n in (T, S, S, T))
+    activation = next((x for x in options if x.startswith("relu")), "relu")
     factor = (D * S / 2) ** -0.5 * (1 + torch.rand(B, T if "per_query" in options else 1, generator=generator))
+    bias = 0.5 + torch.rand(B, 1, generator=generator) if "bias" in options else None
     key_mask = None
     if "padded" in options:
         key_mask = torch.rand(B, S, generator=generator) > 0.1
@@ -139,8 +139,9 @@ def make_call(dtype, options, B, T, S, seed, D=64):
     seed_tensor = torch.randint(2**62, (), generator=generator) if dropout_p else None
     row_grads = [torch.randn(B, H, T, generator=generator) for _ in range(2)]
     bounds = key_bounds.key_bounds(key_mask)
-    call = (q, k, v, factor, None, key_mask, bounds, seed_tensor, "relu", "causal" in options, dropout_p)
-    return call, grad, row_grads if "row_grads" in options else [None, None]
+    call = (q, k, v, factor, bias, key_mask, bounds, seed_tensor, activation, "causal" in options, dropout_p)
+    num_row_grads = 2 * ("row_grads" in options) + ("sum_grad" in options)
+    return call, grad, row_grads[:num_row_grads] + [None] * (2 - num_row_grads)
 
 
 def unpack(kept, T, S):
@@ -154,7 +155,7 @@ def unpack(kept, T, S):
 
 def reference(call, grad, row_grads, kept):
     """Return what the kernels compute, in float64."""
-    q, k, v, factor, _, key_mask, *_, is_causal, dropout_p = call
+    q, k, v, factor, bias, key_mask, *_, activation, is_causal, dropout_p = call
     T, S = q.shape[2], k.shape[2]
     visible = torch.ones(T, S, dtype=torch.bool).tril(S - T if is_causal else S)[None, None]
     if key_mask is not None:
@@ -162,7 +163,8 @@ def reference(call, grad, row_grads, kept):
         k, v = (x.masked_fill(~key_mask[:, None, :, None], 0) for x in (k, v))
     inputs = [x.double().requires_grad_() for x in (q, k, v)]
     scores = inputs[0] @ inputs[1].mT * factor.double()[:, None, :, None]
-    weights = scores.relu() * visible
+    scores = scores if bias is None else scores + bias.double()[:, None, :, None]
+    weights = scores.relu() ** exponent(activation) * visible
     level = round(dropout_p * 128) / 128
     dropped = weights if kept is None else weights * kept.view_as(weights) / (1 - level)
     outputs = [dropped @ inputs[2], weights.sum(-1), torch.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)]
@@ -183,21 +185,53 @@ CASES = [
 ]
 
 
+POWERS = [
+    "relu2 padded per_query dropout",
+    "relu2 per_query causal row_stats row_grads dropout",
+    "relu3 row_stats row_grads",
+    "relu4 bias padded row_stats row_grads",
+    "relu8 bias sums sum_grad",
+    "relu8 bias sums sum_grad padded causal dropout",
+    "relu8 bias sums sum_grad padded",
+    "relu3 bias causal dropout",
+    "relu bias padded",
+    "relu bias padded dropout sums sum_grad",
+]
+SHAPES = [(129, 129, 64), (300, 140, 64), (150, 400, 64), (1, 256, 64), (300, 140, 128), (150, 400, 128)]
+
+
 @pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize(
-    ("T", "S", "D"), [(129, 129, 64), (300, 140, 64), (150, 400, 64), (1, 256, 64), (300, 140, 128), (150, 400, 128)]
+    ("dtype", "options", "T", "S", "D"),
+    [(*case, *shape) for case in CASES for shape in SHAPES]
+    + [(torch.bfloat16, options, *shape) for options in POWERS for shape in ((300, 140, 64), (150, 400, 128))],
 )
-@pytest.mark.parametrize(("dtype", "options"), CASES)
 def test_kernels_agree_with_float64(dtype, options, T, S, D):
     """Hidden keys and new memory are NaN, so nothing hidden or unwritten reaches a result."""
     call, grad, row_grads = make_call(dtype, options.split(), 2, T, S, T + S, D)
-    *outputs, bits = launch.run_forward(*call, 2 * ("row_stats" in options), dtype)
+    *outputs, bits = launch.run_forward(*call, 2 * ("row_stats" in options) + ("sums" in options), dtype)
     grads = launch.run_backward(grad, *row_grads, *call, bits)
     kept = None if bits is None else unpack(bits, T, S)
     expected = reference(call, grad, row_grads, kept)
     for actual, exact in zip((*outputs, *grads), expected, strict=True):
         if actual is not None:
             assert (actual.double() - exact).norm() <= TOLERANCE[dtype] * exact.norm()
+
+
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_hidden_keys_have_no_weight_and_no_gradient_although_a_score_of_zero_has(is_causal):
+    """A sentence has all keys, one has some, and one has none; of 140 keys the last block has 12."""
+    call, grad, row_grads = make_call(torch.bfloat16, ["relu4", "bias", "sum_grad"], 3, 150, 140, seed=1)
+    key_mask = torch.arange(140) < torch.tensor([140, 130, 0])[:, None]
+    call = (*call[:5], key_mask, key_bounds.key_bounds(key_mask), None, "relu4", is_causal, 0.0)
+    output, weight_sum, _, _ = launch.run_forward(*call, 1, torch.float32)
+    _, grad_k, grad_v = launch.run_backward(grad, *row_grads, *call)
+    hidden = ~key_mask[:, None].expand(3, H, 140)
+    assert not weight_sum[2].any() and not output[2].any()
+    assert not grad_k[hidden].any() and not grad_v[hidden].any() and grad_k[~hidden].any(-1).all()
+    expected = reference(call, grad, row_grads, None)[1]
+    assert (weight_sum.double() - expected).norm() <= 1e-5 * expected.norm()
 
 
 def test_dropout_keeps_the_rounded_share_and_depends_on_the_seed_alone():
@@ -241,33 +275,3 @@ def test_copies_are_made_of_what_tma_cannot_read(seed, D):
         descriptor = launch.describe(usable, 64)
         assert descriptor.shape == list(view.shape)
         assert torch.equal(torch.as_strided(usable, descriptor.shape, descriptor.strides), view)
-
-
-@pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize(
-    ("options", "length", "D"),
-    [("", 512, 64), ("row_stats dropout padded causal", 520, 64), ("dropout", 512, 128), ("", 511, 64)],
-)
-def test_calls_are_dispatched_and_check_themselves(options, length, D, monkeypatch, caplog):
-    """Calls whose lengths are at least 512 go through the self-check, the operators and their derivatives."""
-    monkeypatch.setenv("RELUMT_KERNELS", "experimental")
-    monkeypatch.setattr(selection, "is_hopper", lambda device: True)
-    launched = []
-    emulate = launch.launch
-    monkeypatch.setattr(launch, "launch", lambda kernel, *x, **y: launched.append(kernel) or emulate(kernel, *x, **y))
-    verdicts.cache_clear()
-    q, k, v = (torch.randn(1, H, length, D).to(torch.bfloat16).requires_grad_() for _ in range(3))
-    key_mask = torch.arange(length)[None] < length - 100 if "padded" in options else None
-    params = PointwiseParams("relu", torch.full((1, 1), 0.01))
-    call = (q, k, v, params, key_mask, "causal" in options, 0.1 if "dropout" in options else 0.0)
-    row_sums = 2 * ("row_stats" in options)
-    outputs = checked_calls.attend_pointwise(*call, row_sums, torch.float32)
-    sum(x.sum() for x in outputs if x is not None).backward()
-    names = [kernel.__name__ for kernel in launched]
-    expected = ["forward", "backward_dkdv", "backward_dq_stats" if "row_stats" in options else "backward_dq"]
-    assert names[-3:] == (expected if length >= selection.MIN_LENGTH else [])
-    assert not caplog.records and all(x.grad.isfinite().all() for x in (q, k, v))
-    config = PointwiseConfig.from_call(*call[:2], *call[3:], row_sums, torch.float32, "hopper.launch")
-    assert length < selection.MIN_LENGTH or verdicts(q.device).reasons == {config: ""}
-    assert sum("hopper" in str(config) for config in all_configs(q.device)) == 2 * 2 * 2 * 4  # those of doctor
-    verdicts.cache_clear()

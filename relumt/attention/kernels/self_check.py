@@ -190,8 +190,10 @@ def all_configs(device: torch.device) -> list[KernelConfig]:
             replace(config, kernel="hopper.launch", has_factor_per_query=has_factor_per_query)
             for config in configs
             if isinstance(config, PointwiseConfig) and config.query_kind != "short"
-            if selection.can_compute(config.activation, config.has_bias, config.dtype, config.head_dim)
             for has_factor_per_query in (False, True)
+            if selection.can_compute(
+                config.activation, config.has_bias, has_factor_per_query, config.dtype, config.head_dim
+            )
         ]
     for half, head_dim, value_factor, has_options in itertools.product((False, True), (64, 128), (1, 2), (False, True)):
         configs.append(InhibitorConfig(half, head_dim, value_factor * head_dim, *(has_options,) * 3))

@@ -12,6 +12,9 @@ queries], so that Wᵀ and dSᵀ are left operands from registers:
 A pair passes a gradient if p > 0, which takes padding, the causal mask and dropout into account. Its bit is stored, so
 that the gradient of q needs two products instead of three. The barriers are those of `pipeline`, with kv_full and
 kv_empty for a warpgroup's keys and values.
+
+With a power of ReLU, p is r^p of `powers`, ds is r^(p-1) dw, and there are no bits. Row sums add to dw, see
+`powers.row_terms`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -24,12 +27,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from relumt.attention.kernels.hopper.hidden import hide_future, zero_hidden_rows
 from relumt.attention.kernels.hopper.layouts import (
     add_pairs,
-    at_least_tiny,
     collect_bits,
-    fast_log2,
-    hide_future,
     keep,
     load_words,
     mma_layout,
@@ -38,12 +39,21 @@ from relumt.attention.kernels.hopper.layouts import (
     pack_relu,
     positive_masks,
     split_columns,
-    split_pairs,
     store_bits,
     store_gradient,
     unpack,
 )
 from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, load_either, tma_load
+from relumt.attention.kernels.hopper.powers import (
+    load_shift,
+    load_terms,
+    power,
+    rectify,
+    row_terms,
+    score_gradients,
+    shift_scores,
+    slope_factor,
+)
 from relumt.attention.kernels.hopper.tiles import load_bounds, locate, query_blocks
 
 NWG = gl.constexpr(2)
@@ -94,15 +104,18 @@ def load_tiles(
 @gluon.jit
 def consumer(
     w: gl.constexpr, BT: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
-    PADDED: gl.constexpr, DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, ROW_GRADS: gl.constexpr, buffers, tensors,
-    sizes,
+    PADDED: gl.constexpr, DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, ROW_GRADS: gl.constexpr,
+    EXPONENT: gl.constexpr, SHIFTED: gl.constexpr, inputs,
 ):  # fmt: skip
     """Compute the gradients of 64 keys of each tile, and the bits of their pairs."""
+    buffers, tensors, shifts, sizes = inputs
     k_bufs, v_bufs, q_bufs, do_bufs, barriers = buffers
     kv_full, kv_empty, q_full, q_empty, do_full, do_empty = barriers
     GradK, gk_b, gk_h, gk_s, GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, KeyBounds = tensors
+    Bias, bias_b, Visible = shifts
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = k_bufs.dtype
+    STORE_BITS: gl.constexpr = EXPONENT == 1 and not ROW_GRADS
     LATE: gl.constexpr = D == 128 and ROW_GRADS and DROPOUT  # dW waits until s has left its registers
     tiles_per_head = gl.cdiv(S, 128)
     blocks = gl.cdiv(T, 128)
@@ -117,6 +130,7 @@ def consumer(
         first = block * 128 + 64 * w
         first_real, after_real = load_bounds(KeyBounds, b, S, PADDED)
         start, stop = query_blocks(first_real, after_real, block, T, S, CAUSAL)
+        shift = load_shift(Factor, f_b, Bias, bias_b, b, SHIFTED)
         k = k_bufs.index(w).reshape([64, D])
         v = v_bufs.index(w).reshape([64, D])
         grad_k = gl.zeros([64, D], gl.float32, mma_layout(D))
@@ -136,12 +150,13 @@ def consumer(
                 mbarrier.wait(do_full.index(i), phase)
                 grad_p = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)  # [64, BT]
             s = warpgroup_mma_wait(0 if LATE else 1, deps=(s,))
+            s = shift_scores(s, shift, SHIFTED)
             if CAUSAL:
                 s = hide_future(s, first, j * BT, T, S, True)
-            s_even, s_odd = split_columns(s)
-            packed = pack_relu(s_even, s_odd, dtype)
-            if ROW_GRADS:
-                terms = row_terms(s, RowTerms, bh * blocks * 128 + j * BT, dtype) & positive_masks(packed, dtype)
+            packed, slope = weigh(s, dtype, EXPONENT)
+            if EXPONENT == 1:
+                terms = load_block_terms(RowTerms, bh * blocks * 128 + j * BT, BT, ROW_GRADS)
+                terms = pack_terms(terms, s, packed, dtype, ROW_GRADS)
             if DROPOUT:
                 packed = keep(packed, word, first)
             p = gl.convert_layout(unpack(packed, dtype), operand_a(D))
@@ -149,14 +164,13 @@ def consumer(
                 mbarrier.wait(do_full.index(i), phase)
                 grad_p = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
             grad_v = warpgroup_mma(p, do, grad_v, is_async=True)
+            if EXPONENT > 1:  # only now, because registers are scarce before
+                terms = load_block_terms(RowTerms, bh * blocks * 128 + j * BT, BT, ROW_GRADS)
             masks = positive_masks(packed, dtype)  # [64, BT/2]
-            if not ROW_GRADS:
+            if STORE_BITS:
                 words = store_bits(Bits, masks, bh * blocks + j * BT // 128, first, tiles_per_head * 128, words)
             grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
-            g_even, g_odd = split_columns(grad_p)
-            packed_grad = pack(g_even, g_odd, dtype) & masks
-            if ROW_GRADS:
-                packed_grad = add_pairs(packed_grad, terms, dtype)
+            packed_grad = differentiate(grad_p, slope, terms, masks, dtype, DROPOUT, ROW_GRADS, EXPONENT)
             ds = gl.convert_layout(unpack(packed_grad, dtype), operand_a(D))
             grad_k = warpgroup_mma(ds, q, grad_k, is_async=True)
             if DROPOUT:  # for the next block, because L2 takes as long as these products
@@ -168,49 +182,104 @@ def consumer(
             count += 1
         mbarrier.arrive(kv_empty.index(w), count=1)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-        if HAS_FACTOR:
-            f = gl.load(Factor + b * f_b) * scale
-            grad_k *= f
-            grad_v *= f
+        grad_k, grad_v = scale_gradients(grad_k, grad_v, Factor + b * f_b, scale, HAS_FACTOR, EXPONENT, SHIFTED)
+        if SHIFTED and PADDED:
+            grad_k = zero_hidden_rows(grad_k, Visible, b * tiles_per_head + block, 64 * w, D)
+            grad_v = zero_hidden_rows(grad_v, Visible, b * tiles_per_head + block, 64 * w, D)
         store_gradient(GradK, gk_b, gk_h, gk_s, grad_k, bh, first, H, S, D)
         store_gradient(GradV, gv_b, gv_h, gv_s, grad_v, bh, first, H, S, D)
 
 
 @gluon.jit
-def row_terms(s, RowTerms, first, dtype: gl.constexpr):
-    """Return the gradient of scores [64, BT] through row sums, packed: a_i + b_i log2 s_ij.
+def weigh(s, dtype: gl.constexpr, EXPONENT: gl.constexpr):
+    """Return weights without their factor, packed, and r^(p-1), in whose place are the scores if p is 1."""
+    if EXPONENT == 1:
+        w, slope = s, s
+    else:
+        r = rectify(s)
+        slope = power(r, EXPONENT - 1)
+        w = slope * r
+    even, odd = split_columns(w)
+    return pack_relu(even, odd, dtype), slope
+
+
+@gluon.jit
+def load_block_terms(RowTerms, first, BT: gl.constexpr, ROW_GRADS: gl.constexpr):
+    """Load a and b of `row_terms` for the queries of a block."""
+    queries = gl.arange(0, BT, layout=gl.SliceLayout(0, mma_layout(BT)))
+    return load_terms(RowTerms, first, queries, ROW_GRADS)
+
+
+@gluon.jit
+def pack_terms(terms, s, packed, dtype: gl.constexpr, ROW_GRADS: gl.constexpr):
+    """Return the terms of row sums, packed, where weights are positive; 0 without any."""
+    if ROW_GRADS:
+        even, odd = split_columns(row_terms(terms, s, 0, ROW_GRADS))
+        return pack(even, odd, dtype) & positive_masks(packed, dtype)
+    else:
+        return 0
+
+
+@gluon.jit
+def differentiate(
+    grad_p, slope, terms, masks, dtype: gl.constexpr, DROPOUT: gl.constexpr, ROW_GRADS: gl.constexpr,
+    EXPONENT: gl.constexpr,
+):  # fmt: skip
+    """Return the gradients of scores without their factor, packed.
 
     Args:
-        s: scores.
-        RowTerms: pairs of float32, a and b of each query.
-        first: the tile's first query.
+        grad_p: dW.
+        slope: r^(p-1), unless p is 1.
+        terms: what `load_block_terms` returned, but if p is 1, what `pack_terms` did.
+        masks: where weights are positive and kept.
     """
-    queries = gl.arange(0, s.shape[1], layout=gl.SliceLayout(0, s.type.layout))
-    a, b = split_pairs(gl.load(RowTerms + first + queries))
-    even, odd = split_columns(a[None, :] + b[None, :] * fast_log2(at_least_tiny(s)))
-    return pack(even, odd, dtype)
+    if EXPONENT == 1:
+        even, odd = split_columns(grad_p)
+        packed = pack(even, odd, dtype) & masks
+        return add_pairs(packed, terms, dtype) if ROW_GRADS else packed
+    else:
+        kept, dropped = score_gradients(grad_p, slope, terms, 0, dtype, ROW_GRADS)
+        return dropped ^ (kept ^ dropped) & masks if DROPOUT else kept
 
 
-@gluon.jit(do_not_specialize=["f_b", "H", "T", "S", "num_tiles"])
+@gluon.jit
+def scale_gradients(
+    grad_k, grad_v, Factor, scale, HAS_FACTOR: gl.constexpr, EXPONENT: gl.constexpr, SHIFTED: gl.constexpr
+):
+    """Multiply both gradients by what their sums left out."""
+    if HAS_FACTOR:
+        f = gl.load(Factor)
+        grad_k *= slope_factor(f, EXPONENT, SHIFTED) * scale
+        grad_v *= scale if SHIFTED else power(f, EXPONENT) * scale
+    elif EXPONENT > 1:
+        grad_k *= EXPONENT
+    return grad_k, grad_v
+
+
+@gluon.jit(do_not_specialize=["f_b", "bias_b", "H", "T", "S", "num_tiles"])
 def backward_dkdv(
-    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc, KeyBounds, Mixed, GradK, gk_b, gk_h, gk_s,
-    GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, H, T, S, num_tiles,
+    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc, KeyBounds, Mixed, Visible, GradK, gk_b, gk_h, gk_s,
+    GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Bias, bias_b, Kept, Bits, RowTerms, H, T, S, num_tiles,
     BT: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CREGS: gl.constexpr, CAUSAL: gl.constexpr,
     PADDED: gl.constexpr, DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, ROW_GRADS: gl.constexpr,
+    EXPONENT: gl.constexpr, SHIFTED: gl.constexpr,
 ):  # fmt: skip
     """Compute dK and dV with two warpgroups.
 
     Args:
         k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc: descriptors of K, V, Q and dO, see `forward`.
-        KeyBounds, Mixed: see `forward`.
+        KeyBounds, Mixed, Visible: see `forward`.
         GradK, GradV: [B, H, S, D] with strides g_b, g_h, g_s, 1.
-        Factor, scale: f [B] with stride f_b, if HAS_FACTOR, and what it is multiplied by; else dO contains both.
+        Factor, scale: f [B] with stride f_b, if HAS_FACTOR, and what results are multiplied by; else dO contains F and
+            `scale`.
+        Bias: see `forward`.
         Kept: [B*H, S/128, T/2, 8] int32, if DROPOUT: the words that `forward` stored, two in one.
-        Bits: [B*H, T/128, S/2, 8, 2] int16, unless ROW_GRADS: words of `layouts`, with keys as rows.
-        RowTerms: [B*H, T] int64, if ROW_GRADS: see `row_terms`.
+        Bits: [B*H, T/128, S/2, 8, 2] int16, if p is 1 and not ROW_GRADS: words of `layouts`, with keys as rows.
+        RowTerms: [B*H, T] int64 if ROW_GRADS is 2, float32 if it is 1: see `prepare.row_terms`.
         num_tiles: B*H*ceil(S / 128).
         CREGS: registers per thread of the warpgroups.
         BT, STAGES: queries of a block, 128 or 64, and number of its buffers.
+        EXPONENT, SHIFTED: see `powers`.
 
     In `Kept`, `Bits` and `RowTerms`, T and S are rounded up to multiples of 128.
     """
@@ -222,10 +291,11 @@ def backward_dkdv(
     tensors = (GradK, gk_b, gk_h, gk_s, GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Kept, Bits, RowTerms, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)
+    inputs = (buffers, tensors, (Bias, bias_b, Visible), sizes)
     gl.warp_specialize(
         [
-            (consumer, (0, BT, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, buffers, tensors, sizes)),
-            (consumer, (1, BT, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, buffers, tensors, sizes)),
+            (consumer, (0, BT, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, EXPONENT, SHIFTED, inputs)),
+            (consumer, (1, BT, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, EXPONENT, SHIFTED, inputs)),
             (load_tiles, (BT, STAGES, D, CAUSAL, PADDED, descriptors, buffers, padding, sizes)),
         ],
         [4, 1],

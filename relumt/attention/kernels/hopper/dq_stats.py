@@ -1,9 +1,11 @@
-"""Gradient of the queries of ReLU attention on Hopper, if the sums of weights have gradients, too.
+"""Gradient of the queries of ReLU attention on Hopper from scores: for gradients of row sums, and for powers of ReLU.
 
     dS_ij = kept_ij dW_ij + a_i + b_i log2 s_ij where s_ij > 0, else 0,   dW = dO Vᵀ,   dQ_i = f_i Σ_j dS_ij k_j
 
-The logarithm needs the scores, so a pair takes three products. Two warpgroups hold 64 queries and their dO each and
-visit blocks of keys and values; one more warp loads. The barriers are those of `pipeline`; "q" holds q and dO.
+    dS_ij = r_ij^(p-1) (kept_ij dW_ij + a_i + b_i log2 r_ij^(p-1)) with p > 1 and r of `powers`
+
+A bit per pair does not suffice for that, so a pair takes three products. Two warpgroups hold 64 queries and their dO
+each and visit blocks of keys and values; one more warp loads. The barriers are those of `pipeline`; "q" holds q and dO.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -16,11 +18,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from relumt.attention.kernels.hopper.hidden import hide_future
 from relumt.attention.kernels.hopper.layouts import (
     add_pairs,
-    at_least_tiny,
-    fast_log2,
-    hide_future,
     keep_columns,
     load_row_words,
     mma_layout,
@@ -29,11 +29,20 @@ from relumt.attention.kernels.hopper.layouts import (
     pack_relu,
     positive_masks,
     split_columns,
-    split_pairs,
     store_gradient,
     unpack,
 )
 from relumt.attention.kernels.hopper.pipeline import allocate, allocate_ring, producer
+from relumt.attention.kernels.hopper.powers import (
+    load_shift,
+    load_terms,
+    power,
+    rectify,
+    row_terms,
+    score_gradients,
+    shift_scores,
+    slope_factor,
+)
 from relumt.attention.kernels.hopper.tiles import key_blocks, load_bounds, locate
 
 NWG = gl.constexpr(2)
@@ -43,12 +52,15 @@ BN = gl.constexpr(128)
 @gluon.jit
 def consumer(
     w: gl.constexpr, STAGES: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr, PADDED: gl.constexpr,
-    DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, do_bufs, buffers, tensors, sizes,
+    DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr, ROW_GRADS: gl.constexpr, EXPONENT: gl.constexpr,
+    SHIFTED: gl.constexpr, inputs,
 ):  # fmt: skip
     """Compute the gradients of 64 queries of each tile."""
+    do_bufs, buffers, tensors, shifts, sizes = inputs
     q_bufs, k_bufs, v_bufs, barriers = buffers
     q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds = tensors
+    Bias, bias_b = shifts
     H, T, S, num_tiles = sizes
     dtype: gl.constexpr = q_bufs.dtype
     tiles_per_head = gl.cdiv(T, 128)
@@ -65,7 +77,8 @@ def consumer(
         start, stop = key_blocks(first_real, after_real, position * 128 + 127, T, S, CAUSAL)
         q = q_bufs.index(w).reshape([64, D])
         do = do_bufs.index(w).reshape([64, D])
-        terms_a, terms_b = split_pairs(gl.load(RowTerms + (bh * tiles_per_head * 128 + first) + rows))
+        shift = load_shift(Factor, f_b, Bias, bias_b, b, SHIFTED)
+        terms = load_terms(RowTerms, bh * tiles_per_head * 128 + first, rows, ROW_GRADS)
         grad_q = gl.zeros([64, D], gl.float32, mma_layout(D))
         mbarrier.wait(q_full.index(w), turn & 1)
         for j in range(start, stop):
@@ -74,25 +87,21 @@ def consumer(
             k = k_bufs.index(i).reshape([BN, D])
             mbarrier.wait(k_full.index(i), phase)
             s = warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)
+            word = 0
             if DROPOUT:
                 word = load_row_words(Kept, bh * gl.cdiv(S, BN) + j, first, tiles_per_head * 128, like)
             mbarrier.wait(v_full.index(i), phase)
             v = v_bufs.index(i).reshape([BN, D])
             grad_p = warpgroup_mma(do, v.permute((1, 0)), zero, use_acc=False, is_async=True)
             s = warpgroup_mma_wait(1, deps=(s,))
+            s = shift_scores(s, shift, SHIFTED)
             if CAUSAL:
                 s = hide_future(s, first, j * BN, T, S, False)
-            s_even, s_odd = split_columns(s)
-            masks = positive_masks(pack_relu(s_even, s_odd, dtype), dtype)
-            even, odd = split_columns(terms_a[:, None] + terms_b[:, None] * fast_log2(at_least_tiny(s)))
-            packed_terms = pack(even, odd, dtype)
+            slope, block_terms = prepare_slope(s, terms, dtype, ROW_GRADS, EXPONENT)
             grad_p = warpgroup_mma_wait(0, deps=(grad_p,))
             mbarrier.arrive(v_empty.index(i), count=1)
-            g_even, g_odd = split_columns(grad_p)
-            packed_grad = pack(g_even, g_odd, dtype)
-            if DROPOUT:
-                packed_grad = keep_columns(packed_grad, word)
-            ds = gl.convert_layout(unpack(add_pairs(packed_grad, packed_terms, dtype) & masks, dtype), operand_a(D))
+            packed_grad = differentiate(grad_p, slope, block_terms, word, dtype, DROPOUT, ROW_GRADS, EXPONENT)
+            ds = gl.convert_layout(unpack(packed_grad, dtype), operand_a(D))
             grad_q = warpgroup_mma(ds, k, grad_q, is_async=True)
             grad_q, ds = warpgroup_mma_wait(0, deps=(grad_q, ds))
             mbarrier.arrive(k_empty.index(i), count=1)
@@ -100,15 +109,47 @@ def consumer(
         mbarrier.arrive(q_empty.index(w), count=1)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
         if HAS_FACTOR:
-            grad_q *= gl.load(Factor + b * f_b) * scale
+            grad_q *= slope_factor(gl.load(Factor + b * f_b), EXPONENT, SHIFTED) * scale
+        elif EXPONENT > 1:
+            grad_q *= EXPONENT
         store_gradient(GradQ, o_b, o_h, o_t, grad_q, bh, first, H, T, D)
 
 
-@gluon.jit(do_not_specialize=["f_b", "H", "T", "S", "num_tiles"])
+@gluon.jit
+def prepare_slope(s, terms, dtype: gl.constexpr, ROW_GRADS: gl.constexpr, EXPONENT: gl.constexpr):
+    """Return what `differentiate` needs of scores: r^(p-1) and terms, or if p is 1, packed masks and terms."""
+    if EXPONENT == 1:
+        even, odd = split_columns(s)
+        masks = positive_masks(pack_relu(even, odd, dtype), dtype)
+        even, odd = split_columns(row_terms(terms, s, 1, ROW_GRADS))
+        return masks, pack(even, odd, dtype)
+    else:
+        return power(rectify(s), EXPONENT - 1), terms
+
+
+@gluon.jit
+def differentiate(
+    grad_p, slope, terms, word, dtype: gl.constexpr, DROPOUT: gl.constexpr, ROW_GRADS: gl.constexpr,
+    EXPONENT: gl.constexpr,
+):  # fmt: skip
+    """Return the gradients of scores without their factor, packed; `word` says which pairs dropout keeps."""
+    if EXPONENT == 1:
+        even, odd = split_columns(grad_p)
+        packed = pack(even, odd, dtype)
+        if DROPOUT:
+            packed = keep_columns(packed, word)
+        return add_pairs(packed, terms, dtype) & slope
+    else:
+        kept, dropped = score_gradients(grad_p, slope, terms, 1, dtype, ROW_GRADS)
+        return keep_columns(kept ^ dropped, word) ^ dropped if DROPOUT else kept
+
+
+@gluon.jit(do_not_specialize=["f_b", "bias_b", "H", "T", "S", "num_tiles"])
 def backward_dq_stats(
     q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, GradQ, o_b, o_h, o_t,
-    Factor, f_b, scale, Kept, RowTerms, H, T, S, num_tiles, STAGES: gl.constexpr, D: gl.constexpr,
+    Factor, f_b, scale, Bias, bias_b, Kept, RowTerms, H, T, S, num_tiles, STAGES: gl.constexpr, D: gl.constexpr,
     CREGS: gl.constexpr, CAUSAL: gl.constexpr, PADDED: gl.constexpr, DROPOUT: gl.constexpr, HAS_FACTOR: gl.constexpr,
+    ROW_GRADS: gl.constexpr, EXPONENT: gl.constexpr, SHIFTED: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ with two warpgroups.
 
@@ -116,12 +157,13 @@ def backward_dq_stats(
         q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc: descriptors of Q, dO, K and V, see `forward`.
         KeyBounds, Mixed: see `forward`.
         GradQ: [B, H, T, D] with strides o_b, o_h, o_t, 1.
-        Factor, scale: f [B] with stride f_b, if HAS_FACTOR, and what it is multiplied by; else dO contains both.
+        Factor, scale, Bias: see `dkdv`.
         Kept: what `forward` stored, if DROPOUT.
-        RowTerms: [B*H, T] int64, two float32 in one, a and b of each query; T is rounded up.
+        RowTerms: see `dkdv`.
         num_tiles: B*H*ceil(T / 128).
         CREGS: registers per thread of the warpgroups.
         STAGES: number of buffers for blocks of keys.
+        EXPONENT, SHIFTED: see `powers`.
     """
     do_bufs = allocate_ring(do_desc, NWG, 64, D)
     buffers = allocate(q_desc, k_desc, v_desc, NWG, BN, STAGES, D)
@@ -131,10 +173,11 @@ def backward_dq_stats(
     tensors = (GradQ, o_b, o_h, o_t, Factor, f_b, scale, Kept, RowTerms, KeyBounds)
     sizes = (H, T, S, num_tiles)
     padding = (KeyBounds, Mixed)
+    inputs = (do_bufs, buffers, tensors, (Bias, bias_b), sizes)
     gl.warp_specialize(
         [
-            (consumer, (0, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, do_bufs, buffers, tensors, sizes)),
-            (consumer, (1, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, do_bufs, buffers, tensors, sizes)),
+            (consumer, (0, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, EXPONENT, SHIFTED, inputs)),
+            (consumer, (1, STAGES, D, CAUSAL, PADDED, DROPOUT, HAS_FACTOR, ROW_GRADS, EXPONENT, SHIFTED, inputs)),
             (producer, (NWG, BN, STAGES, D, CAUSAL, PADDED, held, keys, buffers, padding, sizes)),
         ],
         [4, 1],

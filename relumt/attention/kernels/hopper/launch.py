@@ -1,6 +1,8 @@
 """ReLU attention by the kernels for Hopper. Shapes: B batch, H heads, T queries, S keys, D head size.
 
-    s_ij = q_i·k_j,   w_ij = f_i ReLU(s_ij) for visible keys, else 0,   out_i = Σ_j w_ij v_j
+    s_ij = q_i·k_j,   w_ij = ReLU(f_i s_ij + b)^p for visible keys, else 0,   out_i = Σ_j w_ij v_j
+
+If there is a bias b, both f and b depend on the sentence alone.
 
 Dropout is drawn in the forward pass only, which keeps one bit per pair. Its probability is rounded to a multiple of
 1/128, and kept weights are scaled by the rounded one.
@@ -8,7 +10,7 @@ Dropout is drawn in the forward pass only, which keeps one bit per pair. Its pro
 
 import functools
 from copy import copy
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
 from relumt.attention.kernels.hopper.forward import forward as forward_kernel
 from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
 from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
+from relumt.attention.kernels.pointwise_params import Activation, exponent
 from relumt.attention.kernels.pointwise_triton import new_gradients, new_outputs
 
 THREE_WARPGROUPS = {"NWG": 3, "BN": BLOCK, "STAGES": 3, "CREGS": 160}
@@ -39,7 +42,10 @@ DKDV_STATS_CONFIG = {
     64: {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240},
     128: {"BT": BLOCK // 2, "STAGES": 4, "CREGS": 240},
 }
-"""Configurations of the other kernels. Those of `dkdv` are by D: gradients of k and v take D registers per thread."""
+"""Configurations of the other kernels. Those of `dkdv` are by D: gradients of k and v take D registers per thread.
+
+Kernels for "stats" also compute powers of ReLU.
+"""
 RANGE_SCALE = {torch.bfloat16: 1.0, torch.float16: 1 / 128}
 """`layouts.range_scale`; outputs are divided by it."""
 
@@ -48,21 +54,21 @@ GluonType = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 @use_tensor_device
 def run_forward(
-    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None,
-    seed: Tensor | None, activation: Literal["relu"], is_causal: bool, dropout_p: float, row_sums: int,
-    dtype: torch.dtype,
+    q: Tensor, k: Tensor, v: Tensor, factor: Tensor, bias: Tensor | None, key_mask: Tensor | None,
+    key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
+    row_sums: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute attention, with the arguments of `pointwise_triton.run_forward`; `selection.serves` must be True.
 
     Returns:
-        The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None; one bit for
+        The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32 or None; one bit for
         each pair that dropout keeps (see `layouts`), [B·H·⌈S/128⌉, ⌈T/128⌉·64, 8, 2] int16, or None without dropout.
     """
     B, H, T, D = q.shape
     S = k.shape[2]
     q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
     factor = factor.expand(B, T)
-    padding = prepare_padding(k, v, key_mask, key_bounds)
+    padding = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
     output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     kept = new_kept(q, k) if dropout_p else None
     level = round(dropout_p * DROPOUT_LEVELS)
@@ -75,9 +81,10 @@ def run_forward(
     launch(
         forward_kernel, tiles,
         describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
-        factor, *factor.stride(), weight_sum, w_log_w, kept, seed, threshold, scale, H, T, S, tiles,
-        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_STATS=row_sums > 0,
-        DROPOUT=kept is not None,
+        factor, *factor.stride(), *with_stride(bias, B), weight_sum, w_log_w, kept, seed, threshold, scale,
+        H, T, S, tiles,
+        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_SUMS=row_sums, DROPOUT=kept is not None,
+        EXPONENT=exponent(activation), SHIFTED=bias is not None,
     )  # fmt: skip
     return output, weight_sum, w_log_w, kept
 
@@ -85,38 +92,41 @@ def run_forward(
 @use_tensor_device
 def run_backward(
     grad_output: Tensor, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
-    factor: Tensor, bias: None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
-    activation: Literal["relu"], is_causal: bool, dropout_p: float, kept: Tensor | None = None,
+    factor: Tensor, bias: Tensor | None, key_mask: Tensor | None, key_bounds: Tensor | None, seed: Tensor | None,
+    activation: Activation, is_causal: bool, dropout_p: float, kept: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of q, k and v for those of the results of `run_forward`; `kept` is the last of them."""
     B, H, T, D = q.shape
     S = k.shape[2]
     grad_q, grad_k, grad_v = new_gradients(q, k, v)
     q, k, v, grad_output = (with_strides_for_tma(x) for x in (q, k, v, grad_output.to(q.dtype)))
-    padding = prepare_padding(k, v, key_mask, key_bounds)
+    padding = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
     has_factor = factor.shape[1] == 1  # one for each sentence; others must multiply dO before it is summed over queries
     factor = factor.expand(B, -1)
     scale = output_scale(dropout_p, q.dtype)
-    terms = None
+    p, is_shifted = exponent(activation), bias is not None
+    terms, row_grads = None, 0
     if grad_weight_sum is not None or grad_w_log_w is not None:
+        row_grads = 1 if grad_w_log_w is None else 2
         terms_scale = 1 / (scale * RANGE_SCALE[q.dtype]) if has_factor else 1 / RANGE_SCALE[q.dtype]
-        terms = row_terms(grad_weight_sum, grad_w_log_w, factor.expand(B, T), terms_scale, has_factor).view(torch.int64)
+        terms = row_terms(grad_weight_sum, grad_w_log_w, factor.expand(B, T), terms_scale, has_factor, p, is_shifted)
     if not has_factor:
-        grad_output = scale_rows(grad_output, factor, scale)
-    bits = new_bits(q, T, S) if terms is None else None
+        grad_output = scale_rows(grad_output, factor, scale, p)
+    bits = new_bits(q, T, S) if terms is None and p == 1 else None
     flags = {"CAUSAL": is_causal, "PADDED": padding is not None, "HAS_FACTOR": has_factor}
+    options = {"DROPOUT": kept is not None, "ROW_GRADS": row_grads, "EXPONENT": p, "SHIFTED": is_shifted}
     factors = [factor, factor.stride(0), scale]
-    config = (DKDV_CONFIG if terms is None else DKDV_STATS_CONFIG)[D]
+    biases = with_stride(bias, B)
+    config = (DKDV_STATS_CONFIG if bits is None else DKDV_CONFIG)[D]
     tiles = B * H * -(-S // BLOCK)
     launch(
         backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config["BT"]) for x in (q, grad_output)),
-        *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors,
-        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles,
-        **config, D=D, **flags, DROPOUT=kept is not None, ROW_GRADS=terms is not None,
+        *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors, *biases,
+        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles, **config, D=D, **flags, **options,
     )  # fmt: skip
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = describe_keys(k, v, padding, BLOCK)
     tiles = B * H * -(-T // BLOCK)
-    gradient = [*padding_tensors(padding), grad_q, *grad_q.stride()[:3], *factors]
+    gradient = [*padding_tensors(padding)[:2], grad_q, *grad_q.stride()[:3], *factors]
     if bits is not None:
         launch(
             backward_dq, tiles, describe(grad_output, 64), v_desc, k_desc, zeroed_v_desc, zeroed_k_desc, *gradient,
@@ -125,10 +135,15 @@ def run_backward(
     else:
         launch(
             backward_dq_stats, tiles, describe(q, 64), describe(grad_output, 64),
-            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, kept, terms, H, T, S, tiles,
-            **DQ_STATS_CONFIG, D=D, **flags, DROPOUT=kept is not None,
+            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, *biases, kept, terms, H, T, S, tiles,
+            **DQ_STATS_CONFIG, D=D, **flags, **options,
         )  # fmt: skip
     return grad_q, grad_k, grad_v
+
+
+def with_stride(bias: Tensor | None, B: int) -> list[Any]:
+    """Return a bias [B or 1, 1] and the stride of its sentences."""
+    return [None, None] if bias is None else [bias, bias.expand(B, 1).stride(0)]
 
 
 def output_scale(dropout_p: float, dtype: torch.dtype) -> float:
@@ -194,13 +209,13 @@ def describe_like(strides: tuple[int, ...], shape: tuple[int, ...], dtype: torch
 
 def describe_keys(k: Tensor, v: Tensor, padding: Padding | None, rows: int) -> list[TensorDescriptor | None]:
     """Return descriptors of k, v, and their copies without hidden keys, None if no key is hidden."""
-    copies = [None, None] if padding is None else [describe(x, rows) for x in padding[2:]]
+    copies = [None, None] if padding is None else [describe(x, rows) for x in padding[3:]]
     return [describe(k, rows), describe(v, rows), *copies]
 
 
 def padding_tensors(padding: Padding | None) -> list[Tensor | None]:
-    """Return the bounds of real keys and which blocks have hidden ones."""
-    return [None, None] if padding is None else [padding.key_bounds, padding.mixed]
+    """Return the bounds of real keys, which blocks have hidden ones, and which keys are visible."""
+    return [None, None, None] if padding is None else [*padding[:3]]
 
 
 @functools.cache

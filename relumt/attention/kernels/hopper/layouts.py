@@ -120,33 +120,6 @@ def permute_bytes(x, selector):
 
 
 @gluon.jit
-def hide_future(s, first_row, first_column, T, S, ROWS_ARE_KEYS: gl.constexpr):
-    """Set scores [64, N] that a causal mask hides to 0.
-
-    Of the columns 8k + c, a row sees those from some k on, or those before. So one word for a row and c has all bits.
-    """
-    BLOCKS: gl.constexpr = s.shape[1] // 8
-    last_key, first_query = first_column + 8 * BLOCKS - 1, first_row
-    if ROWS_ARE_KEYS:
-        last_key, first_query = first_row + 63, first_column
-    if last_key > first_query + S - T:
-        x = s.reshape([64, BLOCKS, 8])  # [row, k, c]
-        layout: gl.constexpr = gl.SliceLayout(1, x.type.layout)
-        rows = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))[:, None]
-        c = gl.arange(0, 8, layout=gl.SliceLayout(0, layout))[None, :]
-        if ROWS_ARE_KEYS:
-            first_visible = rows - (S - T) - first_column - c  # [64, 8], like the next one
-            word = -1 << gl.minimum(gl.maximum((first_visible + 7) >> 3, 0), BLOCKS)
-        else:
-            last_visible = rows + (S - T) - first_column - c
-            word = (1 << gl.minimum(gl.maximum((last_visible >> 3) + 1, 0), BLOCKS)) - 1
-        bit = 1 << gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, gl.SliceLayout(2, x.type.layout)))
-        x = gl.where((word[:, None, :] & bit[None, :, None]) != 0, x, 0.0)
-        s = gl.convert_layout(x.reshape([64, 8 * BLOCKS]), s.type.layout, assert_trivial=True)
-    return s
-
-
-@gluon.jit
 def collect_bits(masks):
     """Return words of one bit per column, two words in one: [64, N/2] int32 -> [64, 4] int32.
 
@@ -253,20 +226,6 @@ def add_pairs(a, b, dtype: gl.constexpr):
     asm: gl.constexpr = "f16x2" if dtype == gl.float16 else "bf16x2"
     return gl.inline_asm_elementwise(
         "add.rn." + asm + " $0, $1, $2;", "=r,r,r", [a, b], dtype=gl.int32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
-def fast_log2(x):
-    """Return log2 of a normal number in one instruction, accurate to 22 bits."""
-    return gl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
-
-
-@gluon.jit
-def at_least_tiny(x):
-    """Return max(x, the smallest normal float32), whose logarithm stands in for log 0; NaN stays NaN."""
-    return gl.inline_asm_elementwise(
-        "max.NaN.f32 $0, $1, 0f00800000;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1
     )
 
 

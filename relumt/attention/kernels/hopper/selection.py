@@ -30,7 +30,7 @@ def serves(q: Tensor, k: Tensor, params: PointwiseParams, dropout_p: float) -> b
     """
     return (
         are_wanted(q.device)
-        and can_compute(params.activation, params.bias is not None, q.dtype, q.shape[3])
+        and can_compute(params.activation, params.bias is not None, params.factor.shape[1] > 1, q.dtype, q.shape[3])
         and serves_sizes(q, k, dropout_p)
     )
 
@@ -40,10 +40,16 @@ def are_wanted(device: torch.device) -> bool:
     return kernel_choice() == "experimental" and is_hopper(device)
 
 
-def can_compute(activation: Activation, has_bias: bool, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether there are kernels for these calls."""
-    is_half = dtype in (torch.bfloat16, torch.float16)
-    return activation == "relu" and not has_bias and is_half and head_dim in HEAD_DIMS
+def can_compute(
+    activation: Activation, has_bias: bool, has_factor_per_query: bool, dtype: torch.dtype, head_dim: int
+) -> bool:
+    """Return whether there are kernels for these calls.
+
+    Powers exceed float16. A bias is added to scores that are scaled, for which a sentence has one factor.
+    """
+    if activation == "sigmoid" or head_dim not in HEAD_DIMS or (has_bias and has_factor_per_query):
+        return False
+    return dtype == torch.bfloat16 or (dtype == torch.float16 and activation == "relu" and not has_bias)
 
 
 def serves_sizes(q: Tensor, k: Tensor, dropout_p: float) -> bool:
