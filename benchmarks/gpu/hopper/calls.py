@@ -31,6 +31,7 @@ class Call:
     Attributes:
         q, k, v, grad_out: [B, H, T or S, D], transposed from [B, T or S, H, D].
         factor: [B, T or 1] float32.
+        bias: [1, 1] float32 or None.
         row_grads: gradients of Σw and Σw log w, [B, H, T], or None.
         key_mask: [B, S] bool or None. Hidden keys and values are NaN.
         key_bounds: what relumt computes once for a mask, [B, 2] int32.
@@ -43,6 +44,7 @@ class Call:
     v: Tensor
     grad_out: Tensor
     factor: Tensor
+    bias: Tensor | None
     row_grads: tuple[Tensor | None, Tensor | None]
     key_mask: Tensor | None
     key_bounds: Tensor | None
@@ -55,12 +57,17 @@ class Call:
     @property
     def inputs(self) -> tuple[Any, ...]:
         """What both directions need, as in `pointwise_triton.run_forward`."""
-        tensors = (self.q, self.k, self.v, self.factor, None, self.key_mask, self.key_bounds, self.seed)
-        return *tensors, "relu", self.job.causal, self.dropout_p
+        tensors = (self.q, self.k, self.v, self.factor, self.bias, self.key_mask, self.key_bounds, self.seed)
+        return *tensors, self.job.activation, self.job.causal, self.dropout_p
+
+    @property
+    def row_sums(self) -> int:
+        """How many row sums the call returns."""
+        return 1 if self.job.normalized else 2 * self.job.row_stats
 
     def forward(self, kernels: Any) -> Any:
         """Launch the forward kernel."""
-        return kernels.run_forward(*self.inputs, 2 * self.job.row_stats, self.q.dtype)
+        return kernels.run_forward(*self.inputs, self.row_sums, self.q.dtype)
 
     def backward(self, kernels: Any, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Launch the backward kernels."""
@@ -75,6 +82,9 @@ def make_call(job: Job, B: int, T: int, S: int, device: str) -> Call:
     for x in (q, k):  # multiples of 1/4: scores are exact, so rounding does not decide whether one is positive
         x.mul_(4).round_().div_(4)
     factor = (D * S / 2) ** -0.5 * (1 + torch.rand(B, T if job.per_query else 1, device=device))
+    bias = torch.ones(1, 1, device=device) if job.normalized else None
+    if job.normalized:  # as in `relu_l1`
+        factor = torch.full((B, 1), D**-0.5 / exponent(job), device=device)
     key_mask, key_bounds = None, None
     if job.padded:
         b, positions = torch.arange(B, device=device)[:, None], torch.arange(S, device=device)
@@ -84,8 +94,14 @@ def make_call(job: Job, B: int, T: int, S: int, device: str) -> Call:
         for x in (k, v):
             x.masked_fill_(~key_mask[:, None, :, None], math.nan)
     seed = torch.full((), 0x123456789ABC, device=device) if job.dropout else None
-    row_grads = [torch.randn(B, H, T, device=device) if job.row_grads else None for _ in range(2)]
-    return Call(job, q, k, v, grad_out, factor, tuple(row_grads), key_mask, key_bounds, seed)
+    needed = job.row_grads or job.normalized, job.row_grads
+    row_grads = [torch.randn(B, H, T, device=device) if is_needed else None for is_needed in needed]
+    return Call(job, q, k, v, grad_out, factor, bias, tuple(row_grads), key_mask, key_bounds, seed)
+
+
+def exponent(job: Job) -> int:
+    """Return the power of ReLU."""
+    return int(import_relumt("pointwise_params").exponent(job.activation))
 
 
 def reference(call: Call, kept: Tensor | None) -> dict[str, Tensor]:
@@ -102,13 +118,16 @@ def reference(call: Call, kept: Tensor | None) -> dict[str, Tensor]:
     if call.job.causal:
         visible = visible & torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
     factor = call.factor.double()[:, None, :, None]
-    weights = (q @ k.mT * factor).relu() * visible  # [B, H, T, S]
+    bias = 0.0 if call.bias is None else call.bias.double()
+    rectified = (q @ k.mT * factor + bias).relu() * visible  # [B, H, T, S]
+    p = exponent(call.job)
+    weights = rectified**p
     dropout = 1.0 if kept is None else kept / (1 - round(call.dropout_p * 128) / 128)
     grad_weights = (grad_out @ v.mT) * dropout
-    if call.job.row_grads:
-        g, h = (x.double()[..., None] for x in call.row_grads)
-        grad_weights = grad_weights + g + h * (1 + weights.clamp(min=1e-300).log())
-    grad_scores = grad_weights * (weights > 0) * factor
+    g, h = (None if x is None else x.double()[..., None] for x in call.row_grads)
+    grad_weights = grad_weights if g is None else grad_weights + g
+    grad_weights = grad_weights if h is None else grad_weights + h * (1 + weights.clamp(min=1e-300).log())
+    grad_scores = grad_weights * (rectified > 0) * p * rectified ** (p - 1) * factor
     return {
         "out": (weights * dropout) @ v,
         "Σw": weights.sum(-1),

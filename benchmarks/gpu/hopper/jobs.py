@@ -28,6 +28,8 @@ class Job:
         head_dim: D; there are WIDTH / D heads.
         padded, causal, per_query, dropout, row_stats, row_grads: which options the calls use. per_query is whether each
             query has a factor of its own, as with a causal mask, and row_grads whether the row sums have gradients.
+        activation: a power of ReLU.
+        normalized: whether the calls are those of `relu_l1`, with a bias, one row sum and its gradient.
         lengths: T and S of the calls that are verified.
         timed: n of those that are timed.
         module: the module whose `run` does it.
@@ -44,6 +46,8 @@ class Job:
     dropout: bool = False
     row_stats: bool = False
     row_grads: bool = False
+    activation: str = "relu"
+    normalized: bool = False
     lengths: tuple[tuple[int, int], ...] = FEW_LENGTHS
     timed: tuple[int, ...] = (512, 1024, 2048)
     module: str = "kernel_jobs"
@@ -51,6 +55,7 @@ class Job:
 
 
 ALL_OPTIONS = dict.fromkeys(("padded", "causal", "per_query", "dropout", "row_stats"), True)
+MASKS = dict.fromkeys(("padded", "causal", "dropout"), True)
 KERNEL_JOBS = [
     Job("relumt", "causal", causal=True, per_query=True, timed=SHORT_AND_LONG),
     Job("relumt", "row stats", row_stats=True, row_grads=True, timed=SHORT_AND_LONG),
@@ -62,12 +67,16 @@ KERNEL_JOBS = [
     Job("relumt", "causal, padding, dropout", causal=True, per_query=True, padded=True, dropout=True, timed=(2048,)),
     Job("relumt", "all options, fp16", "float16", **ALL_OPTIONS, row_grads=True, timed=()),
     Job("relumt", "row stats without gradients, dropout", row_stats=True, dropout=True, timed=(2048,)),
+    Job("relumt", "relu2", activation="relu2", timed=SHORT_AND_LONG),
+    Job("relumt", "L1 norm, p = 8", activation="relu8", normalized=True, timed=SHORT_AND_LONG),
+    Job("relumt", "L1 norm, p = 8, all options", activation="relu8", normalized=True, **MASKS, timed=(2048,)),
 ]
 WIDE_JOBS = [
     Job("relumt", "128, plain", head_dim=128, lengths=VERIFIED_LENGTHS, timed=(512, 1024, 2048, 4096)),
     Job("relumt", "128, row stats", head_dim=128, row_stats=True, row_grads=True),
     Job("relumt", "128, causal", head_dim=128, causal=True, per_query=True),
     Job("relumt", "128, dropout", head_dim=128, dropout=True),
+    Job("relumt", "128, L1 norm, p = 8", head_dim=128, activation="relu8", normalized=True),
     Job("relumt", "128, all options", head_dim=128, **ALL_OPTIONS, row_grads=True, timed=(2048,)),
 ]
 """Heads of 128, whose configurations begin with this, so that the report compares them with cuDNN's."""
@@ -78,6 +87,8 @@ PRESENT_JOBS = [
     Job("Triton", "row stats", row_stats=True, row_grads=True, timed=SHORT_AND_LONG, module="present_jobs"),
     Job("Triton", "causal", causal=True, per_query=True, timed=SHORT_AND_LONG, module="present_jobs"),
     Job("Triton", "dropout", dropout=True, timed=SHORT_AND_LONG, module="present_jobs"),
+    Job("Triton", "relu2", activation="relu2", timed=SHORT_AND_LONG, module="present_jobs"),
+    Job("Triton", "L1 norm, p = 8", activation="relu8", normalized=True, timed=SHORT_AND_LONG, module="present_jobs"),
 ]
 COMPILED_JOBS = [
     Job("compiled", "plain", timed=(256, 1024), module="compiled_jobs", patience=2),

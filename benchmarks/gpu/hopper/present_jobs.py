@@ -29,11 +29,11 @@ def make_passes(call: Call) -> tuple[Callable[[], list[Tensor]], list[Tensor], l
     """Return a function that computes the outputs of `call`, its inputs, and the gradients of its outputs."""
     pointwise_triton, pointwise_params = import_relumt("pointwise_triton"), import_relumt("pointwise_params")
     inputs = [x.detach().requires_grad_() for x in (call.q, call.k, call.v)]
-    params = pointwise_params.PointwiseParams("relu", call.factor)
+    params = pointwise_params.PointwiseParams(call.job.activation, call.factor, call.bias)
 
     def forward() -> list[Tensor]:
         outputs = pointwise_triton.attend(
-            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, 2 * call.job.row_stats, call.q.dtype
+            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, call.row_sums, call.q.dtype
         )
         return [x for x in outputs if x is not None]
 
