@@ -16,6 +16,7 @@ from torch import Tensor
 
 from relumt.attention.kernels.hopper.cached_launch import launch
 from relumt.attention.kernels.key_bounds import key_bytes
+from relumt.attention.kernels.pointwise_triton_forward import raise_to
 
 BLOCK = 128
 
@@ -121,15 +122,6 @@ def multiply_rows(
     f = raise_to(tl.load(Factor + b * f_b + t * f_t, mask, 0.0), EXPONENT) * scale
     x = tl.load(X + (b * x_b + h * x_h + t * x_t)[:, None] + dims[None], mask[:, None], 0.0)
     tl.store(Scaled + rows[:, None] * D + dims[None], (x * f[:, None]).to(Scaled.dtype.element_ty), mask[:, None])
-
-
-@triton.jit
-def raise_to(x, n: tl.constexpr):
-    """Return x^n, for n from 1 on."""
-    result = x
-    for _ in tl.static_range(n - 1):
-        result *= x
-    return result
 
 
 def row_terms(
