@@ -101,7 +101,9 @@ def test_lengths_do_not_cause_compilations(name, kernel, expected_graphs, expect
     assert (num_graphs(), len(calls)) == (expected_graphs, expected_calls)
 
 
-@pytest.mark.parametrize(("name", "lengths"), [("relu", (5, 66)), ("inhibitor", (5, 6))])
+@pytest.mark.parametrize(
+    ("name", "lengths"), [("relu", (5, 66)), pytest.param("inhibitor", (5, 6), marks=pytest.mark.slow)]
+)
 def test_triton_has_no_guard_on_lengths(name, lengths, compiled, monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setenv("RELUMT_KERNELS", "fused")

@@ -83,7 +83,7 @@ def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     assert ((actual - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("head_dim", [16, 64, 128])
+@pytest.mark.parametrize("head_dim", [16, 128])
 @pytest.mark.parametrize("inputs", ["large", "equal", "at the hinge", "one dimension", "rounded up"])
 def test_half_precision_keeps_its_bound(inputs, head_dim):
     gamma = math.sqrt(head_dim)

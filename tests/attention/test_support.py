@@ -83,7 +83,7 @@ CHECKS = {
 """Column of the table -> what makes a function of a module, and the tolerance of its results."""
 
 
-EXAMPLES = ("softmax", "relu", "rela_g")
+EXAMPLES = ("softmax", "relu")
 """Mechanisms that are traced in the fast tests, which takes seconds for each; the slow ones trace all."""
 
 TRACED = ("compile", "export", "ONNX")

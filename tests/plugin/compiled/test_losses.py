@@ -38,7 +38,7 @@ def assert_equal(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("rela_g", "inhibitor"))) for name in MODELS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("reluformer", "others"))) for name in MODELS]
 )
 def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name, only_traced, tmp_path):
     ours, theirs = build(tmp_path, name, "--compile"), build(tmp_path, name)
@@ -49,6 +49,7 @@ def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name
     assert len(set(programs)) == 1
 
 
+@pytest.mark.slow
 def test_long_calls_recompute_their_weights_as_without_compile(only_traced, monkeypatch, tmp_path):
     monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
     ours, theirs = build(tmp_path, "rela_g", "--compile"), build(tmp_path, "rela_g")
