@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Pack what the items of this folder need on a machine without network: benchmarks/gpu/pack.sh BUNDLE DATA-BIN…
 # BUNDLE gets the packages that relumt needs beside PyTorch and common ones (wheels/, for PYTHON, 23 MB), copies of the
-# data-bins (data-bin/), and the kernels of hopper/, compiled for Triton's version there (hopper_cache/, 24 MB; no GPU is
+# data-bins (data-bin/), and the kernels of hopper/, compiled for Triton's version there (hopper_cache/, 33 MB; no GPU is
 # needed).
 # PYTHON is a Python of the version that the GPU machine has, whose environment has its versions of PyTorch and Triton.
 set -euo pipefail
