@@ -49,9 +49,15 @@ def round_gradients(x, dtype: tl.constexpr):
 
 
 @triton.jit
+def load_row_gradient(X, bh, queries, T, dropout_p):
+    """Load the gradients of a row sum, divided by dropout's scale, which gradients are multiplied by later."""
+    return load_per_query(X, T, 1, bh, queries, T) * (1 - dropout_p)
+
+
+@triton.jit
 def _tile_gradients(
-    products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, keys, T, S, kept,
-    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr,
+    products, grad_weights, of_queries, keys, T, S, kept, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
+    ROW_SUMS: tl.constexpr,
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
@@ -59,6 +65,8 @@ def _tile_gradients(
     scaled. `factor`, of the scores, and `gradient_factor` are left out if they are None. If `clips_late`, negative
     weights remain.
     """
+    queries, factor, gradient_factor, bias, row_gradients = of_queries
+    grad_weight_sum, grad_w_log_w = row_gradients
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     weights = pointwise_weights(
         products, None if CLIPS_LATE else factor, bias, queries, keys, T, S, "identity" if CLIPS_LATE else ACTIVATION,
@@ -92,11 +100,14 @@ def _tile_gradients(
 
 @triton.jit
 def _add_keys(
-    grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s,
-    v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
-    ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """Add the keys from `start` to `stop` to q's gradient; `queries` and what belongs to them are [BLOCK_T, 1]."""
+    """Add the keys from `start` to `stop` to q's gradient; what `of_queries` has is [BLOCK_T, 1]."""
+    K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
+    b, bh, T, S = sentence
+    dropout_p, seed = dropout
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
         key_mask = load_key_mask(KeyMask, b, keys, S)
@@ -109,9 +120,8 @@ def _add_keys(
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
-            products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, queries, keys[None],
-            T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
-        )  # fmt: skip
+            products, grad_weights, of_queries, keys[None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
+        )
         grad_q += tl.dot(round_gradients(grad_products, k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
 
@@ -140,29 +150,30 @@ def backward_dq(
     if SCALES_LATE:
         gradient_scale, gradient_factor = gradient_scale * gradient_factor, None
     if scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS):
-        factor = None
-    grad_weight_sum, grad_w_log_w = None, None
+        factor, bias = None, None
+    row_gradients = (None, None)
     if ROW_SUMS:
-        grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T) * (1 - dropout_p)
+        row_gradients = (load_row_gradient(GradWeightSum, bh, query_column, T, dropout_p), None)
     if ROW_SUMS == 2:
-        grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_column, T) * (1 - dropout_p)
+        row_gradients = (row_gradients[0], load_row_gradient(GradWLogW, bh, query_column, T, dropout_p))
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
+    of_queries = (query_column, factor, gradient_factor, bias, row_gradients)
+    keys_and_values = (K, k_s, k_d, V, v_s, v_d, KeyMask)
+    sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     start, stop = load_key_bounds(KeyBounds, b, S)
     start = start // BLOCK_S * BLOCK_S
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
-        grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V,
-        v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
-        DROPOUT, BLOCK_S,
+        grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION,
+        False, ROW_SUMS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
-            grad_q, q, grad_out, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s,
-            k_d, V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True,
-            ROW_SUMS, DROPOUT, BLOCK_S,
+            grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION,
+            True, ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
     if SCALES_LATE or DROPOUT:
         grad_q *= gradient_scale
@@ -171,8 +182,7 @@ def backward_dq(
 
 @triton.jit
 def _add_queries(
-    grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
-    GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr,
+    gradients, of_keys, queries_of_head, sentence, dropout, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
     GRADIENTS_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
@@ -181,6 +191,11 @@ def _add_queries(
     Tiles are [keys, queries]: as the left operand of the products below they need not be transposed through shared
     memory.
     """
+    grad_k, grad_v = gradients
+    keys, k, v = of_keys
+    Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t, GradWeightSum, GradWLogW = queries_of_head
+    b, bh, T, S = sentence
+    dropout_p, seed = dropout
     for first in range(start, stop, BLOCK_T):
         queries = first + tl.arange(0, BLOCK_T)
         q = load_tile(Q, q_t, q_d, queries, queries < T, dims, D)
@@ -192,24 +207,22 @@ def _add_queries(
         CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_SUMS)
         gradient_factor = factor * exponent_of(ACTIVATION)
         if GRADIENTS_LATE:
-            gradient_factor = None
-            if CLIPS_LATE:
-                factor = None
-        grad_weight_sum, grad_w_log_w = None, None
+            factor, gradient_factor = None if CLIPS_LATE else factor, None
+        row_gradients = (None, None)
         if ROW_SUMS:
-            grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T) * (1 - dropout_p)
+            row_gradients = (load_row_gradient(GradWeightSum, bh, query_row, T, dropout_p), None)
         if ROW_SUMS == 2:
-            grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T) * (1 - dropout_p)
+            row_gradients = (row_gradients[0], load_row_gradient(GradWLogW, bh, query_row, T, dropout_p))
         products = tl.dot(k, tl.trans(q), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_S, BLOCK_T]
         grad_weights = tl.dot(v, tl.trans(grad_out), input_precision=FLOAT32_PRODUCTS)
         kept = None
         if DROPOUT:
             first_key = tl.program_id(1) * k.shape[0]
             kept = dropout_mask_tile(first, first_key, bh, T, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
+        of_queries = (query_row, factor, gradient_factor, bias, row_gradients)
         dropped_weights, grad_products = _tile_gradients(
-            products, grad_weights, factor, gradient_factor, bias, grad_weight_sum, grad_w_log_w, query_row,
-            keys[:, None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS,
-        )  # fmt: skip
+            products, grad_weights, of_queries, keys[:, None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
+        )
         if CLIPS_LATE:
             rounded_weights = round_positive_part(dropped_weights, grad_out.dtype)
         else:
@@ -243,20 +256,21 @@ def backward_dkdv(
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
     GRADIENTS_LATE: tl.constexpr = V.dtype.element_ty != tl.float16 and f_t is None  # see `scales_late`
+    gradients, of_keys = (grad_k, grad_v), (keys, k, v)
+    queries_of_head = (Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t, GradWeightSum, GradWLogW)
+    sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     after_diagonal = 0
     if CAUSAL:
         # The first query that sees any of these keys, and the first that sees all of them, in whole blocks.
         start = tl.maximum(tl.program_id(1) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
         after_diagonal = tl.cdiv(tl.maximum((tl.program_id(1) + 1) * BLOCK_S - 1 - (S - T), 0), BLOCK_T) * BLOCK_T
-        grad_k, grad_v = _add_queries(
-            grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
-            GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, tl.minimum(after_diagonal, stop), dims, D,
+        gradients = _add_queries(
+            gradients, of_keys, queries_of_head, sentence, dropout, start, tl.minimum(after_diagonal, stop), dims, D,
             ACTIVATION, True, ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
         )  # fmt: skip
     grad_k, grad_v = _add_queries(
-        grad_k, grad_v, k, v, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
-        GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
-        ACTIVATION, False, ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
+        gradients, of_keys, queries_of_head, sentence, dropout, after_diagonal, stop, dims, D, ACTIVATION, False,
+        ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
     )  # fmt: skip
     scale_k, scale_v = 1 / (1 - dropout_p), 1 / (1 - dropout_p)
     if GRADIENTS_LATE:

@@ -151,14 +151,18 @@ def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constex
 
 @triton.jit
 def _add_keys(
-    out, weight_sum, w_log_w, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
-    dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
-    ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    sums, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
+    ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
 
-    `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` is None if `scales_late`. Kept weights are not scaled.
+    Of queries, all but q are [BLOCK_T, 1]; `factor` is None if `scales_late`. Kept weights are not scaled.
     """
+    out, weight_sum, w_log_w = sums
+    queries, q, factor, bias = of_queries
+    K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
+    b, bh, T, S = sentence
+    dropout_p, seed = dropout
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
@@ -212,20 +216,25 @@ def forward(
     V += b.to(tl.int64) * v_b + h * v_h
     out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     weight_sum, w_log_w = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
+    sums = (out, weight_sum, w_log_w)
+    of_queries = (query_column, q, factor, bias)
+    keys_and_values = (K, k_s, k_d, V, v_s, v_d, KeyMask)
+    sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     start, stop = load_key_bounds(KeyBounds, b, S)
     start = start // BLOCK_S * BLOCK_S
     # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
-    out, weight_sum, w_log_w = _add_keys(
-        out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
-        dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS, DROPOUT, BLOCK_S,
+    sums = _add_keys(
+        sums, of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
+        DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
-        out, weight_sum, w_log_w = _add_keys(
-            out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
-            dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS, DROPOUT, BLOCK_S,
+        sums = _add_keys(
+            sums, of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
+            DROPOUT, BLOCK_S,
         )  # fmt: skip
+    out, weight_sum, w_log_w = sums
     if SCALES_LATE or DROPOUT:
         out *= output_scale
     if Out.dtype.element_ty == tl.float16:
