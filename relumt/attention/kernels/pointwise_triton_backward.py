@@ -100,11 +100,12 @@ def _tile_gradients(
 
 @triton.jit
 def _add_keys(
-    grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr,
+    grad_q, tiles, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to q's gradient; what `of_queries` has is [BLOCK_T, 1]."""
+    q, grad_out = tiles
     K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
     b, bh, T, S = sentence
     dropout_p, seed = dropout
@@ -166,13 +167,13 @@ def backward_dq(
     start = start // BLOCK_S * BLOCK_S
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
-        grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION,
+        grad_q, (q, grad_out), of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION,
         False, ROW_SUMS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
-            grad_q, q, grad_out, of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION,
+            grad_q, (q, grad_out), of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION,
             True, ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
     if SCALES_LATE or DROPOUT:
