@@ -16,7 +16,7 @@ from relumt.attention.kernels import inhibitor_numba, pointwise_blocked
 from relumt.attention.kernels.key_bounds import key_bounds
 
 B, H, D = 2, 2, 4
-EXAMPLES = (("relu", "padding"), ("relu", "causal"), ("relu_l1", "padding"), ("inhibitor", "padding"))
+EXAMPLES = (("relu", "causal"), ("relu_l1", "padding"), ("inhibitor", "padding"))
 """Mechanisms and masks of the fast tests; the slow ones compile all."""
 SHORT, LONG = 9, 600
 """Lengths below and above which blocks serve on a CPU."""
@@ -91,7 +91,10 @@ def test_inductor(name, compiled):
 
 @pytest.mark.parametrize(
     ("name", "kernel", "expected_graphs", "expected_calls"),
-    [("relu", pointwise_blocked, 2, 5), ("inhibitor", inhibitor_numba, 1, 10)],
+    [
+        ("relu", pointwise_blocked, 2, 5),
+        pytest.param("inhibitor", inhibitor_numba, 1, 10, marks=pytest.mark.slow),
+    ],
 )
 def test_lengths_do_not_cause_compilations(name, kernel, expected_graphs, expected_calls, compiled, monkeypatch):
     calls = count_forward_calls(kernel, monkeypatch)
@@ -114,7 +117,7 @@ def test_triton_has_no_guard_on_lengths(name, lengths, compiled, monkeypatch):
     assert num_graphs() == 1
 
 
-@pytest.mark.parametrize("name", ["relu", "inhibitor"])
+@pytest.mark.parametrize("name", ["relu", pytest.param("inhibitor", marks=pytest.mark.slow)])
 def test_dropout_is_drawn_at_each_call_from_the_generator(name, compiled):
     step = functools.partial(training_step, MECHANISMS[name](H, D, 0.3).train(), True)
     compiled_step = compiled(step)

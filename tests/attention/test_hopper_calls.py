@@ -54,7 +54,9 @@ def train(attend, length, options):
 
 
 @pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize("options", ["dropout padded", "row_stats causal per_query"])
+@pytest.mark.parametrize(
+    "options", ["dropout padded", pytest.param("row_stats causal per_query", marks=pytest.mark.slow)]
+)
 def test_one_compiled_graph_serves_all_lengths_by_the_kernels_of_eager_calls(options, launched, asked):
     def attend(q, k, v, key_mask, factor):
         call = (q, k, v, PointwiseParams("relu", factor), key_mask, "causal" in options)

@@ -150,7 +150,9 @@ def test_float32_takes_over_where_half_precision_fails(fault, monkeypatch, inlin
     assert ["or other kernels" in x.message for x in caplog.records] == [True] * bool(fault)
 
 
-@pytest.mark.parametrize(("name", "is_faulty"), [("relu", False), ("relu", True), ("inhibitor", True)])
+@pytest.mark.parametrize(
+    ("name", "is_faulty"), [("relu", False), ("relu", True), pytest.param("inhibitor", True, marks=pytest.mark.slow)]
+)
 def test_compiled_calls_are_checked_while_they_are_traced(name, is_faulty, monkeypatch, caplog):
     expected = reference_step(name, monkeypatch)
     calls = []

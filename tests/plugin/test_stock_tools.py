@@ -151,6 +151,7 @@ ROWS: dict[str, tuple[Callable[..., object], type[Exception] | tuple[type[Except
 """Tool → how it is used, how it fails, and what to know about that."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ROWS)
 def test_a_tool_works_or_fails_as_documented(start, tool):
     use, failure, note = ROWS[tool]

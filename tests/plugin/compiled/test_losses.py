@@ -83,6 +83,7 @@ def test_hooks_of_others_see_the_model(only_traced, tmp_path):
     assert len(seen) > 50
 
 
+@pytest.mark.slow
 def test_compiling_leaves_random_numbers_and_gradients_as_they_are(only_traced, tmp_path):
     trainer = build(tmp_path, "softmax", "--compile", "--dropout", "0.3", "--attention-dropout", "0.3")
     (batch,) = batches(1)
