@@ -125,6 +125,13 @@ def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone(
     check_attention(inputs, make_params(activation, inputs[0], mask), mask, row_sums, dropout_p)
 
 
+@pytest.mark.parametrize("row_sums", [0, 1])
+def test_hidden_keys_have_no_weight_although_the_sigmoid_of_zero_is_one_half(row_sums):
+    *inputs, key_mask = random_inputs(2, 1, 20, 34, 16)
+    params = PointwiseParams("sigmoid", torch.full((1, 1), 0.3, device=DEVICE))
+    check_attention(inputs, params, AttentionMask(key_mask), row_sums)
+
+
 def test_one_factor_serves_all_sentences():
     *inputs, key_mask = random_inputs(2, 1, 20, 20, 16)
     params = PointwiseParams("relu", torch.full((1, 1), 0.3, device=DEVICE))

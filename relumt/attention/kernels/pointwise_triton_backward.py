@@ -26,6 +26,7 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     round_positive_part,
     saturate,
     scales_late,
+    weighs_zeros,
 )
 from relumt.attention.kernels.triton_common import (
     ON_NVIDIA,
@@ -56,7 +57,7 @@ def load_row_gradient(X, bh, queries, T, dropout_p):
 
 @triton.jit
 def _tile_gradients(
-    products, grad_weights, of_queries, keys, T, S, kept, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
+    products, grad_weights, query_side, keys, T, S, kept, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
     ROW_SUMS: tl.constexpr,
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
@@ -65,7 +66,7 @@ def _tile_gradients(
     scaled. `factor`, of the scores, and `gradient_factor` are left out if they are None. If `clips_late`, negative
     weights remain.
     """
-    queries, factor, gradient_factor, bias, row_gradients = of_queries
+    queries, factor, gradient_factor, bias, row_gradients = query_side
     grad_weight_sum, grad_w_log_w = row_gradients
     CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
     weights = pointwise_weights(
@@ -100,11 +101,11 @@ def _tile_gradients(
 
 @triton.jit
 def _add_keys(
-    grad_q, tiles, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr,
+    grad_q, tiles, query_side, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """Add the keys from `start` to `stop` to q's gradient; what `of_queries` has is [BLOCK_T, 1]."""
+    """Add the keys from `start` to `stop` to q's gradient; what `query_side` has is [BLOCK_T, 1]."""
     q, grad_out = tiles
     K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
     b, bh, T, S = sentence
@@ -121,7 +122,7 @@ def _add_keys(
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
-            products, grad_weights, of_queries, keys[None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
+            products, grad_weights, query_side, keys[None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
         )
         grad_q += tl.dot(round_gradients(grad_products, k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
@@ -160,20 +161,20 @@ def backward_dq(
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
-    of_queries = (query_column, factor, gradient_factor, bias, row_gradients)
+    query_side = (query_column, factor, gradient_factor, bias, row_gradients)
     keys_and_values = (K, k_s, k_d, V, v_s, v_d, KeyMask)
     sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     start, stop = load_key_bounds(KeyBounds, b, S)
     start = start // BLOCK_S * BLOCK_S
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
-        grad_q, (q, grad_out), of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION,
+        grad_q, (q, grad_out), query_side, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION,
         False, ROW_SUMS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
-            grad_q, (q, grad_out), of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION,
+            grad_q, (q, grad_out), query_side, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION,
             True, ROW_SUMS, DROPOUT, BLOCK_S,
         )  # fmt: skip
     if SCALES_LATE or DROPOUT:
@@ -183,7 +184,7 @@ def backward_dq(
 
 @triton.jit
 def _add_queries(
-    gradients, of_keys, queries_of_head, sentence, dropout, start, stop, dims, D: tl.constexpr,
+    gradients, key_side, queries_of_head, sentence, dropout, start, stop, dims, D: tl.constexpr,
     ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr,
     GRADIENTS_LATE: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
@@ -193,7 +194,7 @@ def _add_queries(
     memory.
     """
     grad_k, grad_v = gradients
-    keys, k, v = of_keys
+    keys, k, v = key_side
     Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t, GradWeightSum, GradWLogW = queries_of_head
     b, bh, T, S = sentence
     dropout_p, seed = dropout
@@ -220,9 +221,9 @@ def _add_queries(
         if DROPOUT:
             first_key = tl.program_id(1) * k.shape[0]
             kept = dropout_mask_tile(first, first_key, bh, T, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
-        of_queries = (query_row, factor, gradient_factor, bias, row_gradients)
+        query_side = (query_row, factor, gradient_factor, bias, row_gradients)
         dropped_weights, grad_products = _tile_gradients(
-            products, grad_weights, of_queries, keys[:, None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
+            products, grad_weights, query_side, keys[:, None], T, S, kept, ACTIVATION, ON_DIAGONAL, ROW_SUMS
         )
         if CLIPS_LATE:
             rounded_weights = round_positive_part(dropped_weights, grad_out.dtype)
@@ -257,7 +258,7 @@ def backward_dkdv(
     if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
         stop = 0  # all of this program's keys are padding: write zeros
     GRADIENTS_LATE: tl.constexpr = V.dtype.element_ty != tl.float16 and f_t is None  # see `scales_late`
-    gradients, of_keys = (grad_k, grad_v), (keys, k, v)
+    gradients, key_side = (grad_k, grad_v), (keys, k, v)
     queries_of_head = (Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t, GradWeightSum, GradWLogW)
     sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     after_diagonal = 0
@@ -266,11 +267,11 @@ def backward_dkdv(
         start = tl.maximum(tl.program_id(1) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
         after_diagonal = tl.cdiv(tl.maximum((tl.program_id(1) + 1) * BLOCK_S - 1 - (S - T), 0), BLOCK_T) * BLOCK_T
         gradients = _add_queries(
-            gradients, of_keys, queries_of_head, sentence, dropout, start, tl.minimum(after_diagonal, stop), dims, D,
+            gradients, key_side, queries_of_head, sentence, dropout, start, tl.minimum(after_diagonal, stop), dims, D,
             ACTIVATION, True, ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
         )  # fmt: skip
     grad_k, grad_v = _add_queries(
-        gradients, of_keys, queries_of_head, sentence, dropout, after_diagonal, stop, dims, D, ACTIVATION, False,
+        gradients, key_side, queries_of_head, sentence, dropout, after_diagonal, stop, dims, D, ACTIVATION, False,
         ROW_SUMS, DROPOUT, GRADIENTS_LATE, BLOCK_T,
     )  # fmt: skip
     scale_k, scale_v = 1 / (1 - dropout_p), 1 / (1 - dropout_p)
@@ -281,7 +282,7 @@ def backward_dkdv(
             scale_v *= factor
     grad_k *= scale_k
     grad_v *= scale_v
-    if Bias is not None:  # keys loaded as 0 had weights
+    if weighs_zeros(Bias, ACTIVATION):
         grad_k = tl.where(key_mask[:, None], grad_k, 0.0)
         grad_v = tl.where(key_mask[:, None], grad_v, 0.0)
     store_tile(GradK + b.to(tl.int64) * gk_b + h * gk_h, grad_k, gk_s, gk_d, keys, keys < S, dims, D)

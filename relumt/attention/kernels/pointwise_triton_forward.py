@@ -76,6 +76,12 @@ def scales_late(Bias, dtype, ACTIVATION, ROW_SUMS):
     return clips_late(Bias, ACTIVATION, ROW_SUMS) and dtype != tl.float16
 
 
+@triton.constexpr_function
+def weighs_zeros(Bias, ACTIVATION):
+    """Return whether a score of 0, which a hidden key has because it is loaded as 0, has a weight."""
+    return ACTIVATION == "sigmoid" or Bias is not None
+
+
 @triton.jit
 def round_positive_part(x, dtype: tl.constexpr):
     """Round x⁺ to `dtype`, in float16 to its largest number at most; NaN stays NaN."""
@@ -151,7 +157,7 @@ def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constex
 
 @triton.jit
 def _add_keys(
-    sums, of_queries, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
+    sums, query_side, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
     ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
@@ -159,7 +165,7 @@ def _add_keys(
     Of queries, all but q are [BLOCK_T, 1]; `factor` is None if `scales_late`. Kept weights are not scaled.
     """
     out, weight_sum, w_log_w = sums
-    queries, q, factor, bias = of_queries
+    queries, q, factor, bias = query_side
     K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
     b, bh, T, S = sentence
     dropout_p, seed = dropout
@@ -175,7 +181,7 @@ def _add_keys(
         )  # fmt: skip
         if exponent_of(ACTIVATION) > 1:
             weights = raise_to(weights, exponent_of(ACTIVATION))
-        if ROW_SUMS and bias is not None:  # else a key loaded as 0 has the weight ReLU(0) = 0
+        if ROW_SUMS and weighs_zeros(bias, ACTIVATION):
             weights = tl.where(key_mask[None], weights, 0.0)
         if ROW_SUMS:
             weight_sum += tl.sum(weights, 1)
@@ -217,7 +223,7 @@ def forward(
     out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     weight_sum, w_log_w = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
     sums = (out, weight_sum, w_log_w)
-    of_queries = (query_column, q, factor, bias)
+    query_side = (query_column, q, factor, bias)
     keys_and_values = (K, k_s, k_d, V, v_s, v_d, KeyMask)
     sentence, dropout = (b, bh, T, S), (dropout_p, seed)
     start, stop = load_key_bounds(KeyBounds, b, S)
@@ -225,13 +231,13 @@ def forward(
     # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     sums = _add_keys(
-        sums, of_queries, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
+        sums, query_side, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
         DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         sums = _add_keys(
-            sums, of_queries, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
+            sums, query_side, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
             DROPOUT, BLOCK_S,
         )  # fmt: skip
     out, weight_sum, w_log_w = sums
