@@ -29,7 +29,7 @@ def build(optimizer_class, dtype=torch.float32):
 
 
 def gradients(update) -> list[torch.Tensor | None]:
-    """As large as ε, so that its place counts; the last parameter has none in update 2."""
+    """Return gradients as large as ε, so that its place counts; the last parameter has none in update 2."""
     generator = torch.Generator().manual_seed(update)
     grads = [torch.randn(size, generator=generator) * 1e-3 for size in SIZES]
     return [*grads[:-1], None if update == 2 else grads[-1]]

@@ -21,11 +21,7 @@ With a power of ReLU, p is r^p of `powers`, ds is r^(p-1) dw, and there are no b
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from relumt.attention.kernels.hopper.hidden import hide_future, zero_hidden_rows
 from relumt.attention.kernels.hopper.layouts import (

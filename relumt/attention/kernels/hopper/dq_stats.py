@@ -12,11 +12,7 @@ each and visit blocks of keys and values; one more warp loads. The barriers are 
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from relumt.attention.kernels.hopper.hidden import hide_future
 from relumt.attention.kernels.hopper.layouts import (
