@@ -66,7 +66,7 @@ def _kernel_of_compiled_calls(
     configs = PointwiseConfig.list_by_length(activation, dtype, output_dtype, head_dim, has_bias, *options)
     if not all(verdicts(device).allows(config) for config in configs):
         return None
-    if are_wanted(device) and can_compute(activation, has_bias, options[-1], dtype, head_dim):
+    if are_wanted(device) and can_compute(activation, has_bias, configs[-1].has_factor_per_query, dtype, head_dim):
         long = replace(configs[-1], kernel="hopper.launch")
         return "hopper.by_length" if verdicts(device).allows(long) else "pointwise_triton"
     return "pointwise_triton"

@@ -117,7 +117,7 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
         share = kept[visible.expand(B, H, T, S)].mean()[None]
         yield Result("share of weights that dropout keeps", share, torch.full((1,), 1 - DROPOUT), 0.1)
         dropout_factor = kept / (1 - DROPOUT)
-    exact = functools.partial(_exact, config, params, visible, dropout_factor)
+    exact = functools.partial(_exact, params, visible, dropout_factor)
     expected = with_gradients(exact, [q, k, v], grads)
     actual = with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
     names = ["output", "sums of weights", "sums of w log w"][: len(grads)] + [f"gradient of {x}" for x in "qkv"]
@@ -151,18 +151,16 @@ def _attend(
 
 
 def _exact(
-    config: PointwiseConfig, params: PointwiseParams, visible: Tensor, dropout_factor: Tensor, q: Tensor, k: Tensor,
-    v: Tensor,
+    params: PointwiseParams, visible: Tensor, dropout_factor: Tensor, q: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the output and the row sums in float64."""
+    """Return the output and both row sums in float64."""
     scores = q @ k.mT * params.factor.double()[:, None, :, None]
     if params.bias is not None:
         scores = scores + params.bias.double()[:, None, :, None]
-    weights = scores.sigmoid() if config.activation == "sigmoid" else scores.relu() ** exponent(config.activation)
+    weights = scores.sigmoid() if params.activation == "sigmoid" else scores.relu() ** exponent(params.activation)
     weights = weights.masked_fill(~visible, 0.0)
     w_log_w = torch.xlogy(weights, weights.clamp(min=1e-300))  # unclamped, its gradient at 0 would not be finite
-    sums = (weights.sum(-1), w_log_w.sum(-1))
-    return (weights * dropout_factor) @ v, *sums[: config.row_sums]
+    return (weights * dropout_factor) @ v, weights.sum(-1), w_log_w.sum(-1)
 
 
 def _probe_dropout(
