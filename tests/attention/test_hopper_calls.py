@@ -54,9 +54,8 @@ def train(attend, length, options):
 
 
 @pytest.mark.usefixtures("bfloat16")
-@pytest.mark.parametrize(
-    "options", ["dropout padded", pytest.param("row_stats causal per_query", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["dropout padded", "row_stats causal per_query"])
 def test_one_compiled_graph_serves_all_lengths_by_the_kernels_of_eager_calls(options, launched, asked):
     def attend(q, k, v, key_mask, factor):
         call = (q, k, v, PointwiseParams("relu", factor), key_mask, "causal" in options)
@@ -89,7 +88,11 @@ def test_compiled_calls_need_the_self_check_of_all_kernels_that_may_serve_them(r
 
 @pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize(
-    ("options", "lengths"), [("padded dropout", (150, 131)), ("padded dropout", (100, 300)), ("", (150, 131))]
+    ("options", "lengths"),
+    [
+        ("padded dropout", (100, 300)),
+        *(pytest.param(x, (150, 131), marks=pytest.mark.slow) for x in ("padded dropout", "")),
+    ],
 )
 def test_the_operator_of_compiled_calls_is_what_pytorch_expects(options, lengths, launched):
     """Its fake results have the shapes and strides of real ones, with kernels for Hopper and without."""

@@ -151,7 +151,8 @@ def test_float32_takes_over_where_half_precision_fails(fault, monkeypatch, inlin
 
 
 @pytest.mark.parametrize(
-    ("name", "is_faulty"), [("relu", False), ("relu", True), pytest.param("inhibitor", True, marks=pytest.mark.slow)]
+    ("name", "is_faulty"),
+    [("relu", True), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("relu", False), ("inhibitor", True)))],
 )
 def test_compiled_calls_are_checked_while_they_are_traced(name, is_faulty, monkeypatch, caplog):
     expected = reference_step(name, monkeypatch)

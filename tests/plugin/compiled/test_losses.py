@@ -38,7 +38,7 @@ def assert_equal(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("reluformer", "others"))) for name in MODELS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "reluformer")) for name in MODELS]
 )
 def test_losses_logs_and_gradients_are_equal_for_all_lengths_by_one_program(name, only_traced, tmp_path):
     ours, theirs = build(tmp_path, name, "--compile"), build(tmp_path, name)
@@ -57,9 +57,8 @@ def test_long_calls_recompute_their_weights_as_without_compile(only_traced, monk
         assert_equal(loss_and_gradients(ours, batch), loss_and_gradients(theirs, batch), 1e-5)
 
 
-@pytest.mark.parametrize(
-    "flags", [(), pytest.param(("--encoder-learned-pos", "--decoder-learned-pos"), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--encoder-learned-pos", "--decoder-learned-pos")])
 def test_few_positions_and_single_sentences_are_served_in_training_and_validation(flags, only_traced, tmp_path):
     short = ("--max-source-positions", "11", "--max-target-positions", "11", *flags)
     ours, theirs = build(tmp_path, "reluformer", "--compile", *short), build(tmp_path, "reluformer", *short)
