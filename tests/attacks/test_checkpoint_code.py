@@ -71,7 +71,7 @@ def forge(request, intact):
 
 NAMES = [
     *(("model", name) for name in ("evil", "../reluformer", "", "os.system", 5, ["reluformer"], {"_name": "fconv"})),
-    *(("task", name) for name in ("evil", "translation ")),
+    *(("model", None), ("task", "evil"), ("task", "translation ")),
 ]
 
 
@@ -89,7 +89,8 @@ REFUSED = [
     ("model", "wav2vec2", "w2v_args", {"model": {"conv_feature_layers": CODE}}),
     ("model", "transformer_lm", "character_filters", CODE),
     ("model", "reluformer", "encoder", {"xformers_att_config": CODE}),
-    *(("model", "reluformer", "own_setting", value) for value in ("${oc.env:HOME}", "a\nb", [["${x}"]], b"x", {1})),
+    *(("model", "reluformer", "own_setting", text) for text in ("${oc.env:HOME}", "a\nb", [["${x}"]])),
+    *(("model", "reluformer", "own_setting", value) for value in (b"x", {1}, torch.ones(1))),
     ("task", "translation", "dataset_impl", "fasta"),
     ("task", "multilingual_translation", "left_pad_source", CODE),
     ("task", "speech_to_text", "config_yaml", "/etc/evil.yaml"),

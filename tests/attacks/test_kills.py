@@ -245,9 +245,9 @@ def test_training_does_not_go_on_with_another_model(data, undisturbed):
     assert snapshot(folder) == before
 
 
-def test_a_new_training_takes_weights_but_not_the_schedule_of_another(data, tmp_path):
+def test_a_new_training_takes_weights_but_not_the_schedule_of_another_model(data, tmp_path):
     """reduce_lr_on_plateau would divide the learning rate by 10, since no epoch reaches the other's loss."""
-    pretrained = write_checkpoint(tmp_path / "pretrained", "--attention", "relu")
+    pretrained = write_checkpoint(tmp_path / "pretrained", "--attention", "softmax")
     checkpoint = load_checkpoint_safely(pretrained)
     position = {"epoch": 3, "iterations_in_epoch": 0, "version": 2}
     checkpoint["extra_state"] |= {"train_iterator": position, "val_loss": 0.0, "best": 0.0}
