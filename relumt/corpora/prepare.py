@@ -20,7 +20,6 @@ from relumt.corpora.document_lengths import lengths_after_cleaning, read_documen
 from relumt.corpora.options import Options
 from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewrite_file
 from relumt.corpora.record import PREPARE_RECORD, describe_files, dictionary_path, is_up_to_date, write_record
-from relumt.corpora.shifted_pairs import report_shifts
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError, print_status
 from relumt.files import Rewrite, StagingArea, atomic_folder, file_sha256, normalize_file
@@ -151,8 +150,6 @@ class DataBinBuilder:
                 documents[split] = read_document_lengths(self.inputs[f"{split}.docs"], counts[0])
             texts |= zip(text_names(languages, [split]), paths, strict=True)
         self.check(texts, HELD_OUT)  # before steps that take hours
-        for split in SPLITS:
-            report_shifts(self.sides(texts, split), self.sides(self.inputs, split))
         return texts, num_lines, documents
 
     def check(self, texts: Inputs, splits: Sequence[str] = SPLITS) -> None:
