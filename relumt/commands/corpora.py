@@ -104,8 +104,6 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="what to create (default: data-bin/CORPUS)")
     add("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="(default: subword-nmt)")
     add("--vocab-size", type=positive_integer, metavar="N", help="joint BPE merges (default: the corpus's own)")
-    add("--without-tedx", action="store_true", help="IWSLT14: test on the 5,585 pairs that [RF] names")
-    add("--without-misaligned", action="store_true", help="IWSLT14: test without 72 misaligned pairs")
     add("--overwrite", action="store_true", help="replace what this command created before")
 
 
@@ -117,10 +115,8 @@ def corpus(arguments: argparse.Namespace) -> None:
     takes a test set from sacreBLEU's cache, or downloads it; without CORPUS, only the texts of that test set are
     written, to OUT.
     """
-    from dataclasses import replace
-
     from relumt.corpora.build import find_test_set, prepare_corpus, write_texts
-    from relumt.corpora.published_corpora import CORPORA, Iwslt14
+    from relumt.corpora.published_corpora import CORPORA
 
     if arguments.corpus is None:
         if arguments.test is None:
@@ -131,10 +127,6 @@ def corpus(arguments: argparse.Namespace) -> None:
         write_texts(test_set, test_set.cache, out, arguments.overwrite)
         return
     chosen = CORPORA[arguments.corpus]
-    if arguments.without_tedx or arguments.without_misaligned:
-        if not isinstance(chosen, Iwslt14) or arguments.test:
-            raise UserError("--without-tedx and --without-misaligned are for IWSLT14's own test set; drop them")
-        chosen = replace(chosen, tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
     other_test_set = find_test_set(arguments.test, "-".join(chosen.languages)) if arguments.test else None
     out = arguments.out or Path("data-bin") / arguments.corpus
     prepare_corpus(chosen, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite, other_test_set)

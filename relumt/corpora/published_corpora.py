@@ -7,7 +7,7 @@ NAME.LANGUAGE; NAME.docs if documents are known; and the untokenized test set, f
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import chain, compress
@@ -187,28 +187,7 @@ class Iwslt14(Corpus):
     The training talks are tokenized, cleaned (at most 175 words per side, neither side more than 1.5 times as long as
     the other) and lowercased. Every 23rd pair is used for validation. The test set consists of dev2010, TEDX.dev2012
     and tst2010 to tst2012: 6,750 pairs. [RF] lists the same sets without TEDX.dev2012: 5,585 pairs.
-
-    Attributes:
-        tedx: test on TEDX.dev2012 too, as fairseq does and [RF] does not.
-        misaligned: test on the 72 pairs of TEDX.dev2012 that are not translations of each other too.
     """
-
-    tedx: bool = True
-    misaligned: bool = True
-
-    def settings(self) -> dict[str, Scalar]:
-        """See Corpus."""
-        return {"tedx": self.tedx, "misaligned": self.misaligned}
-
-    def texts(self, raw: Path) -> dict[str, Texts]:
-        """See Corpus."""
-        test: list[ParallelText] = []
-        for source, target in self.test:
-            if TEDX not in source.member or (self.tedx and self.misaligned):
-                test.append((source, target))
-            elif self.tedx:
-                test.append((replace(source, form="aligned_segments"), replace(target, form="aligned_segments")))
-        return super().texts(raw) | {"test": test}
 
     def write(self, raw: Path, stage: StagingArea) -> None:
         """See Corpus; the test set describes its subsets."""
@@ -217,11 +196,10 @@ class Iwslt14(Corpus):
 
     def subsets(self, raw: Path) -> Subsets:
         """Return the smaller test sets that are subsets of this one."""
-        lines = enumerate((text, segment) for text, _ in self.texts(raw)["test"] for segment in text.segments(raw))
+        lines = enumerate((text, segment) for text, _ in self.test for segment in text.segments(raw))
         tedx = {number: segment for number, (text, segment) in lines if TEDX in text.member}
         misaligned = [number for number, segment in tedx.items() if is_misaligned(segment)]
-        found = {"without TEDX.dev2012, as [RF]": list(tedx), "without 72 misaligned pairs": misaligned}
-        return {name: numbers for name, numbers in found.items() if numbers}
+        return {"without TEDX.dev2012, as [RF]": list(tedx), "without 72 misaligned pairs": misaligned}
 
 
 def parse_corpus(kind: type[Corpus], languages: Sequence[str], **fields: Any) -> Corpus:

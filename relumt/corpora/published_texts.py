@@ -93,11 +93,6 @@ def read_iwslt14_segments(lines: Iterable[str], name: str) -> Iterator[Segment]:
     return (segment._replace(text=segment.text.replace("’", "'")) for segment in read_segments(lines, name))
 
 
-def read_aligned_segments(lines: Iterable[str], name: str) -> Iterator[Segment]:
-    """Yield the segments of TEDX.dev2012 that are translations of each other."""
-    return (segment for segment in read_iwslt14_segments(lines, name) if not is_misaligned(segment))
-
-
 MISALIGNED_TALK, MISALIGNED_NUMBERS = "D06", range(71, 143)
 """The segments of TEDX.dev2012 that are misaligned by one line (fairseq issue 4146)."""
 
@@ -114,7 +109,6 @@ FORMS: dict[str, Callable[[Iterable[str], str], Iterator[Segment]]] = {
     "talks": read_talks,
     "segments": read_segments,
     "iwslt14_segments": read_iwslt14_segments,
-    "aligned_segments": read_aligned_segments,
 }
 """Form of a text → what reads its lines; it is called with the lines and the name for messages."""
 

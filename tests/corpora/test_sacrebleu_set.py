@@ -112,7 +112,6 @@ def test_a_damaged_or_missing_cache(tmp_path, cache, capsys, references, status,
         (["--test", "wmt14/ful"], "'wmt14/ful': not a test set of sacreBLEU; choose another, such as wmt14/full"),
         (["--test", NAME], "expected --language-pair with one of cs-en, de-en"),
         (["--language-pair", "en-de"], "expected a CORPUS (multi30k_de_en"),
-        (["iwslt14_de_en", "--test", "wmt14/full", "--without-tedx"], "for IWSLT14's own test set; drop them"),
         (["wmt18_en_fi", "--test", NAME], "found en-fi"),
     ],
 )
