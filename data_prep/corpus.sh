@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A corpus of the papers, or a test set of sacreBLEU -> fairseq data-bin, by default data-bin/CORPUS.
+# A corpus of the papers -> fairseq data-bin, by default data-bin/CORPUS.
 #
 #   data_prep/corpus.sh CORPUS [--raw DIR] [--out DIR]
 #

@@ -18,7 +18,8 @@ from tests.test_readme import ROOT, SMALLER, fresh_clone  # noqa: F401 (a fixtur
 GUIDE = "analysis data design fairseq kernels reliability tables training tutorial using"
 PAGES = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDE.split())]
 OTHERS = (
-    "fairseq-train fairseq-generate fairseq-hydra-train torchrun ct2-fairseq-converter pip python3 cp source".split()
+    "fairseq-train fairseq-generate fairseq-hydra-train torchrun ct2-fairseq-converter pip python3 cp source "
+    "sacrebleu".split()
 )
 """Programs of others that pages call."""
 

@@ -96,10 +96,7 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     from relumt.corpora.published_corpora import CORPORA
 
     add = parser.add_argument
-    add("corpus", metavar="CORPUS", nargs="?", choices=list(CORPORA), help=", ".join(CORPORA))
-    add("--test", metavar="NAME", help="test set with sacreBLEU's name, for example wmt14/full")
-    pair_help = "without CORPUS: languages of the test set, for example en-de"
-    add("--language-pair", metavar="SRC-TGT", help=pair_help)
+    add("corpus", metavar="CORPUS", choices=list(CORPORA), help=", ".join(CORPORA))
     add("--raw", type=Path, default=Path("raw"), help="folder of the published files (default: raw)")
     add("--out", type=Path, metavar="DIR", help="what to create (default: data-bin/CORPUS)")
     add("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="(default: subword-nmt)")
@@ -111,25 +108,13 @@ def corpus(arguments: argparse.Namespace) -> None:
     """Turn a corpus of the papers into a data-bin, as they prepared it. `data_prep/` has a script for each.
 
     RAW holds the files that the corpus's makers publish; missing ones are downloaded.
-    Tokenized texts are kept in OUT.text, so that a change of BPE repeats neither download nor tokenization. --test
-    takes a test set from sacreBLEU's cache, or downloads it; without CORPUS, only the texts of that test set are
-    written, to OUT.
+    Tokenized texts are kept in OUT.text, so that a change of BPE repeats neither download nor tokenization.
     """
-    from relumt.corpora.build import find_test_set, prepare_corpus, write_texts
+    from relumt.corpora.build import prepare_corpus
     from relumt.corpora.published_corpora import CORPORA
 
-    if arguments.corpus is None:
-        if arguments.test is None:
-            raise UserError(f"expected a CORPUS ({', '.join(CORPORA)}) or --test with a name of sacreBLEU")
-        test_set = find_test_set(arguments.test, arguments.language_pair)
-        name = "_".join([test_set.name.replace("/", "-"), *test_set.languages])
-        out = arguments.out or Path("data-bin") / f"{name}.text"
-        write_texts(test_set, test_set.cache, out, arguments.overwrite)
-        return
-    chosen = CORPORA[arguments.corpus]
-    other_test_set = find_test_set(arguments.test, "-".join(chosen.languages)) if arguments.test else None
-    out = arguments.out or Path("data-bin") / arguments.corpus
-    prepare_corpus(chosen, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite, other_test_set)
+    chosen, out = CORPORA[arguments.corpus], arguments.out or Path("data-bin") / arguments.corpus
+    prepare_corpus(chosen, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite)
 
 
 def add_import_contrast_arguments(parser: argparse.ArgumentParser) -> None:
