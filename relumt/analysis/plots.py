@@ -9,31 +9,22 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
+from relumt.analysis.record import CheckpointAnalysis
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.attention.metrics.attention_metrics import normalize
-from relumt.errors import print_status, printable
+from relumt.errors import printable
 from relumt.files import atomic_file
-from relumt.plugin.options import SITES
 
 if TYPE_CHECKING:
     from relumt.analysis.attention_maps import SentenceMaps  # imports fairseq
 
-PLOTS = ("activations", "parameters", "attention", "maps")
+PLOTS = ("activations", "parameters", "maps")
 PLOT_FORMATS = ("png", "svg")
 
 SCORE_RANGE = (-4.0, 4.0)
 """Range of scores over which activation functions are drawn."""
-
-MEASURES = {
-    "sparsity": "sparsity (share of visible keys)",
-    "null_rate": "null rate (share of queries)",
-    "entropy": "entropy (nats)",
-}
-"""Measures of attention and their axis labels."""
 
 MAX_COLUMNS = 3
 MAX_LABEL = 24
@@ -57,27 +48,22 @@ def save_figure(figure: Figure, out: Path, name: str) -> None:
             figure.savefig(unfinished, dpi=150, format=extension)
 
 
-def write_plots(
-    analyses: Sequence[CheckpointAnalysis], maps: Sequence[Sequence["SentenceMaps"]], out: Path, number: int | None
-) -> None:
+def write_plots(analyses: Sequence[CheckpointAnalysis], maps: Sequence[Sequence["SentenceMaps"]], out: Path) -> None:
     """Write the plots that the analyses have data for, and remove those that an earlier analysis left.
 
     Args:
         analyses: the measures of all checkpoints.
         maps: the attention maps of each checkpoint.
         out: folder for the plots.
-        number: the sentence pair to draw in maps.png, counted from 1; None for the first one that is easy to read.
     """
-    drawn = draw_activations(analyses) | draw_attention(analyses)
-    drawn |= draw_maps({found.name: own for found, own in zip(analyses, maps, strict=True)}, number)
+    drawn = draw_activations(analyses)
+    drawn |= draw_maps({found.name: own for found, own in zip(analyses, maps, strict=True)})
     for name in PLOTS:
         if name in drawn:
             save_figure(drawn[name], out, name)
             continue
         for extension in PLOT_FORMATS:
             (out / f"{name}.{extension}").unlink(missing_ok=True)
-    if number is not None and "maps" not in drawn:
-        print_status(f"no attention maps of pair {number}, so {out / 'maps.png'} is not written")
 
 
 def draw_activations(analyses: Sequence[CheckpointAnalysis]) -> dict[str, Figure]:
@@ -125,56 +111,19 @@ def build_activation(parameters: Mapping[str, float]) -> torch.nn.Module:
     return found
 
 
-def draw_attention(analyses: Sequence[CheckpointAnalysis]) -> dict[str, Figure]:
-    """Return sparsity, null rate and entropy by layer, one column per site, one line per checkpoint with weights.
-
-    Shading shows the range over heads; dashed lines are null rates with shuffled targets.
-    """
-    if not any(layer.has_weights for analysis in analyses for layer in analysis.attentions()):
-        return {}
-    figure = Figure(figsize=(10, 8), layout="constrained")
-    axes = figure.subplots(len(MEASURES), len(SITES), sharex="col", sharey="row")
-    for row, (measure, label) in zip(axes, MEASURES.items(), strict=True):
-        row[0].set_ylabel(label)
-        for ax, site in zip(row, SITES, strict=True):
-            for number, analysis in enumerate(analyses):
-                _draw_layers(ax, analysis.attentions(site), measure, f"C{number}", plain_text(analysis.name))
-    for ax, site in zip(axes[0], SITES, strict=True):
-        ax.set_title(site)
-    for ax in axes[-1]:
-        ax.set_xlabel("layer")
-    axes[0][-1].legend(fontsize=7)
-    return {"attention": figure}
-
-
-def _draw_layers(ax: Any, layers: Sequence[AttentionMetrics], measure: str, color: str, label: str) -> None:
-    heads: dict[int, PerHead] = {
-        number: values for number, layer in enumerate(layers, start=1) if (values := getattr(layer, measure))
-    }
-    if not heads:
-        return
-    ax.plot(list(heads), [mean_over_heads(values) for values in heads.values()], marker="o", color=color, label=label)
-    lowest, highest = ([bound(x for x in values if x is not None) for values in heads.values()] for bound in (min, max))
-    ax.fill_between(list(heads), lowest, highest, color=color, alpha=0.15)
-    shuffled = {number: layers[number - 1].null_rate_shuffled for number in heads}
-    if measure == "null_rate" and all(shuffled.values()):
-        ax.plot(list(shuffled), [mean_over_heads(values) for values in shuffled.values()], linestyle="--", color=color)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None = None) -> dict[str, Figure]:
-    """Return the sharpest cross-attention head of each checkpoint with weights of a sentence pair.
+def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]]) -> dict[str, Figure]:
+    """Return the sharpest cross-attention head of each checkpoint with weights of a pair of source and reference.
 
     Args:
         maps: sentence pairs of each checkpoint, by its label.
-        number: the sentence pair to draw, counted from 1; None for the first one that is easy to read.
     """
-    index = choose_sentence(next(iter(maps.values()))) if number is None else number - 1
+    references = {name: [s for s in sentences if s.origin == "reference"] for name, sentences in maps.items()}
+    index = choose_sentence(next(iter(references.values())))
     drawn = {
         name: sentence
-        for name, sentences in maps.items()
+        for name, sentences in references.items()
         for sentence in sentences
-        if sentence.index == index and sentence.origin == "reference" and sentence.site_maps("cross")
+        if sentence.index == index and sentence.site_maps("cross")
     }
     if not drawn:
         return {}

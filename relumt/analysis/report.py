@@ -46,9 +46,7 @@ Cells = dict[tuple[str, str, str], str]
 """A checkpoint's cells in the summary tables, by table, group of rows, and measure."""
 
 
-def write_plots_and_report(
-    analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path, map_sentence: int | None = None
-) -> Path:
+def write_plots_and_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path) -> Path:
     """Write the plots, maps-N.pt and the report to `out`; return the path of the report.
 
     Files maps-N.pt of an earlier analysis of more checkpoints are removed.
@@ -57,9 +55,8 @@ def write_plots_and_report(
         analysis: the measures of all checkpoints.
         maps: the attention maps of each checkpoint.
         out: folder for the files.
-        map_sentence: sentence pair drawn in maps.png, counted from 1; None to choose one.
     """
-    write_plots(analysis.checkpoints, maps, out, map_sentence)
+    write_plots(analysis.checkpoints, maps, out)
     for path in out.glob("maps-*.pt"):
         path.unlink()
     for number, sentences in enumerate(maps, start=1):

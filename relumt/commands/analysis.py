@@ -44,8 +44,6 @@ def add_analyze_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sentences", dest="num_maps", type=positive_integer, default=50, metavar="N", help=kept_help)
     own_help = "also keep the maps of the models' own translations of these sentences, by beam search"
     add("--own-translations", dest="maps_own_translations", action="store_true", help=own_help)
-    number_help = "sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)"
-    add("--map-sentence", type=positive_integer, metavar="N", help=number_help)
     units_help = "measure the attention of subwords, or merge their weights to those of words (default: subwords)"
     add("--units", dest="unit", default="subwords", choices=["subwords", "words"], help=units_help)
     add("--numbers-only", action="store_true", help="write nothing but analysis.json")
@@ -58,9 +56,6 @@ def analyze(arguments: argparse.Namespace) -> None:
     The models read the reference translations (forced decoding). DIR receives analysis.json, plots, report.html (opens
     offline), and maps-N.pt with the attention maps of the N-th model on the first sentences.
     """
-    if (arguments.map_sentence or 1) > arguments.num_maps:
-        limits = f"between 1 and --sentences ({arguments.num_maps})"
-        raise UserError(f"--map-sentence must be {limits}, not {arguments.map_sentence}")
     require_writable(arguments.out)
     prepare_fairseq_import()
     from relumt.analysis.measure import AnalysisConfig
@@ -79,7 +74,7 @@ def analyze(arguments: argparse.Namespace) -> None:
         print_status("next: repeat the command without --numbers-only for plots and a report with attention maps")
         return
     with progress_step("plots and report"):
-        report = write_plots_and_report(analysis, maps, arguments.out, arguments.map_sentence)
+        report = write_plots_and_report(analysis, maps, arguments.out)
     print_status(f"{report}: figures, and attention maps of {len({m.index for m in maps[0]})} sentence pairs")
     print_status('next: open it in a browser; relumt attend RUN "SENTENCE" shows the attention of your own sentence')
 

@@ -10,7 +10,7 @@ import torch
 from plotly.offline import get_plotlyjs
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.plots import choose_sentence, sharpest_head
+from relumt.analysis.plots import choose_sentence, draw_maps, sharpest_head
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, FeedForwardMetrics, read_analysis
 from relumt.analysis.report import describe_model, summarize
 from relumt.analysis.report_figures import build_figures
@@ -53,7 +53,7 @@ def test_the_report_needs_no_other_file_and_is_small(report):
 
 
 def test_plots_are_written_as_png_and_svg(report):
-    for name in ("attention", "activations", "parameters", "maps"):
+    for name in ("activations", "parameters", "maps"):
         assert (report.parent / f"{name}.png").stat().st_size > 5000
         assert "</svg>" in (report.parent / f"{name}.svg").read_text()
 
@@ -85,13 +85,27 @@ def test_the_numbers_of_all_checkpoints_are_recorded(report):
     assert first.alignments_sha256 == file_sha256(report.parent.parent / "gold")
 
 
-def test_the_plotted_sentence_is_readable_and_the_head_sharp():
+def test_the_plotted_sentence_is_readable():
     lengths = [(20, 9), (9, 8), (8, 9)]
     sentences = [SentenceMaps(i, ["a"] * s, ["a"] * t, ["a"] * t) for i, (s, t) in enumerate(lengths)]
     assert choose_sentence(sentences) == 1
     sentences[1].source[0] = "spl@@"
     assert choose_sentence(sentences) == 2
     assert choose_sentence(sentences[:1]) == 0
+
+
+def test_the_plotted_reference_is_chosen_among_references():
+    targets = [(0, "reference", ["spl@@"] * 9), (1, "reference", ["a"] * 20), (1, "translation", ["a"] * 9)]
+    sentences = [
+        SentenceMaps(
+            number, ["a"] * 9, target, target, {"x": torch.eye(len(target), 9)[None]}, {"x": "cross"}, origin=of
+        )
+        for number, of, target in targets
+    ]
+    assert len(draw_maps({"x": sentences})["maps"].axes[0].get_yticks()) == 9
+
+
+def test_the_plotted_head_is_sharp():
     flat, sharp = torch.full((2, 4, 5), 0.2), torch.eye(4, 5)
     dead = torch.zeros(4, 5)
     assert sharpest_head([flat, torch.stack([dead, 0.1 * sharp])]) == (1, 1)
