@@ -256,7 +256,7 @@ class AlignmentScorer:
         if self.have_no_first_word and own.possible - in_range:
             raise UserError(
                 f"gold alignments: pair {sentence.index + 1} links a word after the last, and no pair links word 0, so "
-                "words seem to be counted from 1; give --first-word 1, or if it was given, correct the file"
+                "words seem to be counted from 1; give --alignments FILE --first-word 1, or if given, correct the file"
             )
         gold = GoldAlignment(own.sure & in_range, in_range)
         for query, shift in QUERY_SHIFT.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from relumt.corpora.alignment import GoldAlignment, format_alignment, have_no_first_word, read_source_first
+from relumt.corpora.alignment import format_alignment, read_source_first
 from relumt.errors import UserError, print_status
 from relumt.files import normalize_file, normalize_line, open_text, read_clean_lines, read_json, read_lines, write_lines
 
@@ -117,18 +117,17 @@ def read_subsets(path: Path, num_lines: int) -> Subsets:
     return subsets
 
 
-def copy_side_files(inputs: Inputs, languages: tuple[str, str], texts: PathPair, num_lines: int, folder: Path) -> None:
+def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
     """Copy what the evaluation of a split needs besides its texts to `folder`.
 
     Args:
         inputs: the input files of the split, by name.
         languages: language codes, source first.
-        texts: both sides of its text, normalized.
-        num_lines: number of their lines.
+        num_lines: number of lines of its text.
         folder: text/ of the data-bin.
 
     Raises:
-        UserError: a file does not fit the texts.
+        UserError: a file does not fit the text.
     """
     for name, path in inputs.items():
         if ".raw." in name:
@@ -142,7 +141,6 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], texts: PathPair,
             alignments = read_source_first(path, languages, num_lines)
             for language in languages:
                 check_word_counts(inputs[name.replace("align", language)], path)
-            check_first_words(alignments, texts, path)
             write_lines(folder / name, map(format_alignment, alignments))
 
 
@@ -158,23 +156,6 @@ def check_word_counts(original: Path, alignment: Path) -> None:
                 f"{original}:{number}: has {counts[0]} words, but {counts[1]} after control characters are removed and "
                 f"special spaces replaced, so links of {alignment} would be shifted; replace these characters"
             )
-
-
-def check_first_words(alignments: Sequence[GoldAlignment], texts: PathPair, path: Path) -> None:
-    """Raise UserError if the links in the file `path` seem to count words from 1: the last word is linked, no first."""
-    if not have_no_first_word(alignments):
-        return
-    lines = zip(alignments, *map(read_clean_lines, texts), strict=True)
-    past_end = [
-        number
-        for number, (gold, source, target) in enumerate(lines, start=1)
-        if any(s >= len(source.split()) or t >= len(target.split()) for s, t in gold.possible)
-    ]
-    if past_end:
-        raise UserError(
-            f"{path}: {len(past_end)} of {len(alignments)} pairs link a word after the last (first: pair "
-            f"{past_end[0]}), and none links word 0, so words seem to be counted from 1; subtract 1 from every number"
-        )
 
 
 def check_line_counts(names: PathPair, counts: Sequence[int]) -> None:

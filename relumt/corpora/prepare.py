@@ -96,8 +96,7 @@ class DataBinBuilder:
         counts: dict[str, Any] = {"read": num_lines}
         for split in HELD_OUT:
             files = {name: path for name, path in self.inputs.items() if name.startswith(f"{split}.")}
-            sides = self.sides(texts, split)
-            bitext.copy_side_files(files, options.languages, sides, num_lines[split], text_folder)
+            bitext.copy_side_files(files, options.languages, num_lines[split], text_folder)
         if not options.tokenized_input:
             self.copy_held_out(texts, "raw.")
         if options.tokenize or options.lowercase:

@@ -13,7 +13,7 @@ from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.record import read_analysis
 from relumt.cli import main
 from relumt.commands.analysis import short_names
-from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
+from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, have_no_first_word, links_of_largest_weight
 from relumt.errors import UserError
 from relumt.runs.inference.loaded_model import load_model
 from relumt.runs.record import save_record
@@ -136,6 +136,12 @@ def test_links_that_count_words_from_1_are_refused(aligned_data, checkpoint_with
     assert "pair 1 links a word after the last, and no pair links word 0" in capsys.readouterr().err
     main([*arguments, "--out", str(aligned_data / "out"), "--first-word", "1"])
     assert "left out" not in capsys.readouterr().err
+
+
+def test_links_that_may_count_words_from_1_have_no_0_on_either_side():
+    for link, may_count_from_1 in (((1, 1), True), ((0, 1), False), ((1, 0), False)):
+        links = frozenset({link, (8, 6)})
+        assert have_no_first_word([GoldAlignment(links, links)]) == may_count_from_1
 
 
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):

@@ -66,14 +66,6 @@ def test_markup_on_one_side_only_is_refused(tmp_path):
         remove(tmp_path, "d", ["<d>", "a"], ["<d>", "<d>"])
 
 
-@pytest.mark.parametrize("links", ["1-1\n7-5\n1-1\n", "0-1\n8-6\n1-1\n", "1-0\n8-6\n1-1\n"])
-def test_alignments_that_count_from_0_are_accepted(bitext, links):
-    """Only content words may be aligned, and a link out of range is left out later."""
-    (bitext.folder / "test.align").write_text(links)
-    bitext.prepare(*TOKENIZED)
-    assert (bitext.out / "text" / "test.align").read_text() == links
-
-
 def test_subsets_are_read_as_written(tmp_path):
     path = tmp_path / "test.subsets.json"
     assert read_subsets(path, 3) == {}
@@ -102,7 +94,6 @@ ATTACKS = [
     ({"test.align": "0-0\n" * 3}, ["--tokenize"], "{}/test.align: --tokenize would change the words"),
     ({"test.align": "0-0\n" * 3, "test.de": "a\nb \x01 c\nd\n"}, TOKENIZED, "{}/test.de:2: has 3 words, but 2 after"),
     ({"test.align": "0-0\n" * 3, "test.en": "1\xa0000\nb\nc\n"}, TOKENIZED, "{}/test.en:1: has 1 words, but 2 after"),
-    ({"test.align": "1-1\n1-1 2-6\n8-1 3-2\n"}, TOKENIZED, "2 of 3 pairs link a word after the last (first: pair 2)"),
     ({"test.subsets.json": '{"a": [0, 1, 2]}'}, NONE, "'a' excludes line 2, or every line"),
     (THREE_RAW, TOKENIZED, "{}/test.raw.en: No such file or directory"),
     (THREE_RAW | {"test.raw.en": "x\n" * 3}, TOKENIZED, "{}/valid.raw.de has 3 lines, but the tokenized text has 4"),
