@@ -10,7 +10,6 @@ original does, and in addition:
 - resuming goes on counting validations without improvement (--patience);
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - resuming within an epoch does not stop the clock of fairseq's log;
-- --save-interval-updates saves checkpoints at the end of an epoch, too, if there is none of the epoch;
 - with --fp16 and --bf16 the optimizer's state is complete (`half_precision.py`).
 """
 
@@ -22,7 +21,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, optim
-from fairseq.checkpoint_utils import checkpoint_paths, load_checkpoint, torch_persistent_save
+from fairseq.checkpoint_utils import load_checkpoint, torch_persistent_save
 from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.file_io import PathManager
@@ -35,9 +34,6 @@ from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
 from relumt.plugin.checkpoints.half_precision import FP16Optimizer
 from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
 from relumt.plugin.checkpoints.recovery import copy_checkpoint_durably, recover_last_checkpoint, save_checkpoint_durably
-
-INTERVAL_CHECKPOINTS = r"checkpoint_\d+_(\d+)\.pt"
-"""Pattern of the names of checkpoints of --save-interval-updates."""
 
 EARLY_STOPPING = "early_stopping"
 """Key of what --patience counts in the state of training."""
@@ -62,29 +58,8 @@ def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -
         checkpoint["extra_state"][EARLY_STOPPING] = dict(early_stopping_counter())
     if async_write:
         torch_persistent_save(checkpoint, filename, async_write)
-        return
-    save_checkpoint_durably(checkpoint, Path(filename))
-    if name := skipped_checkpoint(checkpoint):
-        copy_checkpoint_durably(Path(filename), Path(filename).with_name(name))
-        keep, folder = checkpoint["cfg"]["checkpoint"]["keep_interval_updates"], str(Path(filename).parent)
-        for path in checkpoint_paths(folder, INTERVAL_CHECKPOINTS)[keep:] if keep > 0 else ():
-            Path(path).unlink()
-
-
-def skipped_checkpoint(checkpoint: Mapping[str, Any]) -> str:
-    """Return the name of the checkpoint of --save-interval-updates that fairseq does not save; "" if there is none.
-
-    At the end of an epoch fairseq counts on the checkpoint of the epoch, also if --no-epoch-checkpoints or
-    --save-interval skips that.
-    """
-    position = checkpoint.get("extra_state", {}).get("train_iterator", {})
-    if position.get("iterations_in_epoch") != 0:
-        return ""
-    settings, epoch = checkpoint["cfg"]["checkpoint"], position["epoch"] - 1
-    interval, updates = settings["save_interval_updates"], checkpoint["optimizer_history"][-1]["num_updates"]
-    has_epoch_checkpoint = not settings["no_epoch_checkpoints"] and epoch % settings["save_interval"] == 0
-    is_due = interval > 0 and updates % interval == 0
-    return f"checkpoint_{epoch}_{updates}.pt" if is_due and not has_epoch_checkpoint else ""
+    else:
+        save_checkpoint_durably(checkpoint, Path(filename))
 
 
 def early_stopping_counter() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 
 from relumt.errors import AttemptFailedError, UserError
 from relumt.plugin.checkpoints import fairseq_hooks
-from relumt.plugin.checkpoints.fairseq_hooks import load_vetted, resume, skipped_checkpoint
+from relumt.plugin.checkpoints.fairseq_hooks import load_vetted, resume
 from relumt.plugin.checkpoints.folder import find_damage
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.plugin.checkpoints.recovery import recover_last_checkpoint, save_checkpoint_durably
@@ -191,37 +191,3 @@ def test_a_missing_file_to_restore_is_named(tmp_path, capsys):
     started.get_train_iterator = lambda **_: Namespace(epoch=1)
     resume(started.cfg.checkpoint, started)
     assert "--restore-file checkpoint5O.pt: no such file; training starts from the" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("interval", "save_interval", "no_epochs", "in_epoch", "name"),
-    [
-        (26, 1, True, 0, "checkpoint_2_52.pt"),
-        (13, 1, True, 0, "checkpoint_2_52.pt"),
-        (26, 3, False, 0, "checkpoint_2_52.pt"),
-        *((25, 1, True, 0, ""), (0, 1, True, 0, ""), (26, 1, True, 26, ""), (26, 2, False, 0, "")),
-    ],
-)
-def test_the_checkpoint_that_fairseq_skips_after_52_updates(interval, save_interval, no_epochs, in_epoch, name):
-    settings = {"no_epoch_checkpoints": no_epochs, "save_interval": save_interval, "save_interval_updates": interval}
-    checkpoint = {
-        "cfg": {"checkpoint": settings},
-        "optimizer_history": [{"num_updates": 26}, {"num_updates": 52}],
-        "extra_state": {"train_iterator": {"epoch": 3, "iterations_in_epoch": in_epoch}},
-    }
-    assert skipped_checkpoint(checkpoint) == name
-
-
-def test_skipped_checkpoints_are_saved_and_old_ones_removed(tmp_path):
-    """The epoch has two updates, as many as --save-interval-updates."""
-    flags = "--arch mechanism_transformer --no-epoch-checkpoints --save-interval-updates 2 --keep-interval-updates 2"
-    trained = trainer(tmp_path, *flags.split())
-    trained.consolidate_optimizer()
-    for epoch in (1, 2, 3):
-        trained.set_num_updates(2 * epoch)
-        position = {"epoch": epoch + 1, "iterations_in_epoch": 0}
-        trained.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), {"train_iterator": position})
-    names = ["checkpoint_2_4.pt", "checkpoint_3_6.pt", "checkpoint_last.pt"]
-    assert sorted(path.name for path in tmp_path.glob("*.pt")) == names
-    last, numbered = (load_checkpoint_safely(str(tmp_path / name)) for name in names[:0:-1])
-    assert all(torch.equal(numbered["model"][name], weights) for name, weights in last["model"].items())
