@@ -90,12 +90,10 @@ kernels() {
 systems=(softmax "softmax, flash" "softmax, cuDNN" "softmax, efficient" relu "relu, with row stats" "relu, unfused"
     relu2 "relu_l1, power 8" sigmoid entmax15 inhibitor "inhibitor, cdist")
 
-# training NAME DATA DATASET: time training steps, then again where PyTorch prefers other softmax attention to cuDNN's
+# training NAME DATA DATASET: time training steps
 training() {
-    local flags=("$2" --config "configs/datasets/$3.toml" --repeats 1)
-    tables "$1" "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1.json"
-    tables "$1_without_cudnn" env TORCH_CUDNN_SDPA_DEPRIORITIZED=1 \
-        "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1_without_cudnn.json"
+    tables "$1" "$python" benchmarks/training.py "$2" --config "configs/datasets/$3.toml" --repeats 1 \
+        --json "$out/$1.json"
 }
 
 clocks() {
