@@ -1,4 +1,4 @@
-"""scripts/neural_metric.py with stand-ins for the metrics: what they are given, and what the script prints."""
+"""scripts/neural_metric.py with a stand-in for COMET: what it is given, and what the script prints."""
 
 import hashlib
 import json
@@ -28,33 +28,15 @@ class Model:
         return Output
 load_from_checkpoint = Model
 """
-PYMARIAN = """#!/bin/sh
-echo "$@" > given
-cat >> given
-echo Loading >&2
-printf '0.50000000\\n0.12345678\\n'
-"""
-METRICX = """
-import json, sys
-options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-print("predicting")
-rows = [json.loads(line) for line in open(options["--input_file"])]
-json.dump([options, rows], open("given", "w"))
-with open(options["--output_file"], "w") as out:
-    out.writelines(json.dumps(row | {"prediction": 3.5}) + "\\n" for row in rows)
-"""
 
 
 @pytest.fixture
 def environment(tmp_path):
-    """The variables of an environment that has stand-ins of unbabel-comet and pymarian."""
-    for name in ("unbabel_comet", "pymarian"):
-        (tmp_path / f"{name}-1.2.dist-info").mkdir()
-        (tmp_path / f"{name}-1.2.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 1.2\n")
+    """The variables of an environment that has a stand-in of unbabel-comet."""
+    (tmp_path / "unbabel_comet-1.2.dist-info").mkdir()
+    (tmp_path / "unbabel_comet-1.2.dist-info" / "METADATA").write_text("Name: unbabel_comet\nVersion: 1.2\n")
     (tmp_path / "comet.py").write_text(COMET)
-    (tmp_path / "pymarian-eval").write_text(PYMARIAN)
-    (tmp_path / "pymarian-eval").chmod(0o755)
-    return os.environ | {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | {"PYTHONPATH": str(tmp_path)}
 
 
 def score(tmp_path, environment, *arguments):
@@ -85,27 +67,7 @@ def test_a_checkpoint_of_comet_is_not_downloaded(tmp_path, environment):
     assert json.loads((tmp_path / "given").read_text())[0] == "model.ckpt"
 
 
-def test_pymarian(tmp_path, environment):
-    scores, version, messages, _ = score(tmp_path, environment, "pymarian", "--model", "wmt20-comet-da", "-c", "2")
-    assert scores == [0.5, 0.12345678] and messages == "Loading\n"
-    assert version == "pymarian 1.2 wmt20-comet-da -c 2"
-    options, *lines = (tmp_path / "given").read_text(encoding="utf-8").splitlines()
-    assert options == "--stdin --model wmt20-comet-da --width 8 -c 2"
-    assert lines == ["Ein Hund.\tA dog.\tA dog.", "„Ja“\t\t“Yes”"]
-
-
-def test_metricx(tmp_path, environment):
-    code = tmp_path / "clone"
-    (code / "metricx24").mkdir(parents=True)
-    (code / "metricx24" / "predict.py").write_text(METRICX)
-    scores, version, messages, _ = score(tmp_path, environment, "metricx", "--code", "clone", "--batch_size", "8")
-    assert scores == [3.5, 3.5] and messages == "predicting\n"
-    assert version == "metricx24 google/metricx-24-hybrid-large-v2p6 --batch_size 8"
-    options, rows = json.loads((code / "given").read_text())
-    assert options["--tokenizer"] == "google/mt5-xl" and options["--batch_size"] == "8"
-    assert rows[1] == SEGMENTS[1] | {"hypothesis": ""}
-
-
-def test_the_status_of_a_metric_that_fails_is_passed_on(tmp_path, environment):
-    (tmp_path / "pymarian-eval").write_text("#!/bin/sh\necho no model >&2\nexit 3\n")
-    assert score(tmp_path, environment, "pymarian") == ([], "", "no model\n", 3)
+def test_a_metric_that_fails_prints_no_scores(tmp_path, environment):
+    (tmp_path / "comet.py").write_text("raise OSError('no model')")
+    scores, _, messages, status = score(tmp_path, environment, "comet")
+    assert scores == [] and messages.endswith("OSError: no model\n") and status == 1
