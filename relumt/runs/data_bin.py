@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -63,14 +63,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareRecord(Preparation):
-    """What prepare.json says, with the SHA-256 of each file of the data-bin by its path there."""
-
-    files: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataBin(PrepareRecord):
+class DataBin(Preparation):
     """A data-bin.
 
     Attributes:
@@ -161,33 +154,22 @@ class DataBin(PrepareRecord):
     def _checksum(self, paths: Iterable[Path]) -> str:
         """Return a SHA-256 over the names and the contents of those paths that are files."""
         digest = hashlib.sha256()
-        for name, content in self.file_checksums(paths).items():
+        for name, content in self._file_checksums(paths).items():
             digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
     def dictionaries(self) -> dict[str, str]:
         """Return the SHA-256 of each dictionary by language, source first."""
         paths = [self.dictionary_path(language) for language in self.languages]
-        checksums = self.file_checksums(paths)
+        checksums = self._file_checksums(paths)
         return {language: checksums[path.name] for language, path in zip(self.languages, paths, strict=True)}
 
-    def file_checksums(self, paths: Iterable[Path]) -> dict[str, str]:
-        """Return the SHA-256 of those paths that are files, by their names in the data-bin.
-
-        Raises:
-            UserError: a file is not the one that `relumt prepare` wrote, or is missing.
-        """
-        names = [path.relative_to(self.folder).as_posix() for path in sorted(paths)]
-        found = [name for name in names if (self.folder / name).is_file()]
+    def _file_checksums(self, paths: Iterable[Path]) -> dict[str, str]:
+        """Return the SHA-256 of those paths that are files, by their names in the data-bin."""
+        found = sorted(path for path in paths if path.is_file())
         with ThreadPoolExecutor(HASHING_THREADS) as pool:
-            checksums = dict(zip(found, pool.map(file_sha256, (self.folder / name for name in found)), strict=True))
-        for name in names:
-            if name in self.files and checksums.get(name) != self.files[name]:
-                raise UserError(
-                    f"{self.folder / name}: was changed after the data-bin was prepared (its checksum is not the one "
-                    "in prepare.json); restore the file, or prepare the data-bin again"
-                )
-        return checksums
+            checksums = pool.map(file_sha256, found)
+            return {path.relative_to(self.folder).as_posix(): sha for path, sha in zip(found, checksums, strict=True)}
 
     def dictionary_path(self, language: str) -> Path:
         """Return the path of fairseq's dictionary of a language."""
@@ -227,7 +209,7 @@ def open_data_bin(folder: Path) -> DataBin:
     """
     require_path(folder, "data-bin")
     try:
-        record = read_json(folder / PREPARE_RECORD, PrepareRecord, "prepare the data-bin again")
+        record = read_json(folder / PREPARE_RECORD, Preparation, "prepare the data-bin again")
         data_bin = DataBin(folder=folder, prepared=True, **asdict(record))
     except FileNotFoundError:
         data_bin = _inspect(folder)

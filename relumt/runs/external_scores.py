@@ -164,9 +164,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin) -> list[s
         lines = read_sources(generate_output(run, evaluation.setup))
         return detokenize(lines, language) if data_bin.tokenized else lines
     is_plain = data_bin.plain_references or not data_bin.tokenized
-    path = data_bin.text_path(subset, f"raw.{language}" if data_bin.plain_references else language)
-    data_bin.file_checksums([path])  # raises an error if the file was changed
-    lines = load_text(path)
+    lines = load_text(data_bin.text_path(subset, f"raw.{language}" if data_bin.plain_references else language))
     if not is_plain and (not evaluation.documents or evaluation.setup.flags.get("--document-separator")):
         lines, is_plain = detokenize(lines, language), True
     if evaluation.documents:
