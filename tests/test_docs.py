@@ -141,7 +141,7 @@ def test_differences_over_seeds_follow_from_the_scores_by_seed():
     statistics = pytest.importorskip("study_statistics")
     for scores, name in statistics.TABLES.items():
         means = EXPERIMENTS[statistics.EXPERIMENT]["tables"][name]
-        for model, computed, _ in statistics.rows(scores):
+        for model, computed in statistics.rows(scores):
             columns = ("difference", "p", "difference, test", "p, test")
             assert computed == [results.cell(means, model, column) for column in columns], model
 

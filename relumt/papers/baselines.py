@@ -8,7 +8,7 @@ from relumt.papers.context import MIN_CHANGED
 from relumt.papers.measures import Measure
 from relumt.papers.rendering import format_p_value
 from relumt.papers.runs import Run, any_diverged
-from relumt.papers.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, dunnett_p_values, holm
+from relumt.papers.seed_statistics import SeedComparison, compare_seeds, dunnett_p_values, holm
 
 P_VALUE_NOTES = {
     "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two systems of equal scores get about 0.4; "
@@ -23,12 +23,11 @@ MIN_SEEDS = 2
 
 SEEDS_NOTE = (
     "over seeds: mean difference with its 95% interval (paired, Student's t); p of an exact two-sided sign-flip test, "
-    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; p of Dunnett's test, which is "
-    "corrected too, but assumes normal scores with one standard deviation for all rows; and the number of seeds that "
-    "such a difference would need for p < 0.05 in about four of five studies by the sign-flip test"
+    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; and p of Dunnett's test, "
+    "which is corrected too, but assumes normal scores with one standard deviation for all rows"
 )
 
-TITLES = ("difference over seeds", "p over seeds", "Dunnett's p", "seeds needed")
+TITLES = ("difference over seeds", "p over seeds", "Dunnett's p")
 
 Scores = Mapping[int, float]
 """Seed -> score."""
@@ -72,17 +71,13 @@ class BaselineColumns:
         """Return the titles and cells of the comparison over seeds; nothing if no row can be compared."""
         if not self.pairs:
             return []
-        compared = [compare_seeds(*pair, comparisons=len(self.pairs)) for pair in self.pairs.values()]
+        compared = [compare_seeds(*pair) for pair in self.pairs.values()]
         corrected = holm([comparison.p_value for comparison in compared])
         pooled = self._pooled_p_values()
         cells = {row: [""] * len(TITLES) for row in self.baselines}
         for row, comparison, p_value in zip(self.pairs, compared, corrected, strict=True):
-            cells[row] = [
-                self._format_difference(comparison),
-                format_p_value(p_value),
-                format_p_value(pooled[row]),
-                str(comparison.seeds_needed or f"> {MAX_SEEDS}"),
-            ]
+            difference = self._format_difference(comparison)
+            cells[row] = [difference, format_p_value(p_value), format_p_value(pooled[row])]
         return [(title, list(column)) for title, column in zip(TITLES, zip(*cells.values(), strict=True), strict=True)]
 
     def _pooled_p_values(self) -> dict[str, float | None]:

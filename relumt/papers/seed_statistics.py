@@ -13,10 +13,6 @@ from statistics import mean, stdev
 import numpy as np
 
 CONFIDENCE = 0.95
-ALPHA, POWER = 0.05, 0.8
-MAX_SEEDS = 1000
-EXACT_SEEDS = 20
-"""Number of seeds up to which all combinations of signs are tried."""
 ROUNDING = 1e-9
 """Relative difference that is rounding: losses are logged with three digits after the point."""
 
@@ -27,52 +23,34 @@ class SeedComparison:
 
     Attributes:
         difference: mean of d.
-        interval: its 95% confidence interval (Student's t); None for one pair.
-        p_value: p-value of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
-        seeds_needed: pairs with which a difference of this size would be significant in about four of five studies,
-            after Holm's correction; None without a difference, for one pair, or if MAX_SEEDS would not be enough.
+        interval: its 95% confidence interval (Student's t).
+        p_value: p-value of a two-sided sign-flip test; at least 2^(1 − n).
     """
 
     difference: float
     interval: tuple[float, float] | None
     p_value: float
-    seeds_needed: int | None
 
 
-def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float], comparisons: int = 1) -> SeedComparison:
-    """Compare two models given their scores, seed -> score; they have a seed in common.
-
-    Args:
-        scores, baseline: the scores of the two models.
-        comparisons: number of comparisons whose p-values are corrected together.
-    """
+def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float]) -> SeedComparison:
+    """Compare two models given their scores, seed -> score; they have two seeds in common at least."""
     differences = [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]
-    return SeedComparison(
-        mean(differences),
-        confidence_interval(differences),
-        sign_flip_p_value(differences),
-        seeds_needed(differences, comparisons),
-    )
+    return SeedComparison(mean(differences), confidence_interval(differences), sign_flip_p_value(differences))
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of the mean: if both models are equally good, every sign of every d is as likely.
 
-    All 2^n combinations of signs are tried; above EXACT_SEEDS, scipy draws 9,999 of them.
+    Up to 13 pairs, scipy tries all 2^n combinations of signs; above, it draws 9,999 of them.
     """
-    if len(differences) > EXACT_SEEDS:
-        from scipy.stats import permutation_test
+    from scipy.stats import permutation_test
 
-        drawn = permutation_test(
-            (differences,), lambda d, axis: d.mean(axis=axis), permutation_type="samples", vectorized=True, rng=1
-        )
-        return float(drawn.pvalue)
-    sums = np.zeros(1)
-    for difference in differences:
-        sums = np.concatenate((sums + difference, sums - difference))
-    # Sums that are equal but for rounding are ties, and count.
-    tolerance = ROUNDING * sum(map(abs, differences))
-    return float(np.mean(np.abs(sums) >= abs(sum(differences)) - tolerance))
+    def rounded_mean(signed: np.ndarray, axis: int) -> np.ndarray:
+        """Return means in which those that are equal but for rounding are ties, which count."""
+        return signed.mean(axis=axis).round(9)
+
+    found = permutation_test((differences,), rounded_mean, permutation_type="samples", vectorized=True, rng=1)
+    return float(found.pvalue)
 
 
 def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | None:
@@ -84,40 +62,6 @@ def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | N
         return None
     half_width = t.ppf((1 + CONFIDENCE) / 2, n - 1) * stdev(differences) / math.sqrt(n)
     return mean(differences) - half_width, mean(differences) + half_width
-
-
-def seeds_needed(differences: Sequence[float], comparisons: int = 1) -> int | None:
-    """Return the number of pairs with which the sign-flip test finds such a difference in about four of five studies.
-
-    Its power is about that of a t-test, except for the least n that can reach the level: there all signs have to agree.
-    For the next larger n it is smaller, because exact p-values are multiples of 2^(1 − n): in simulations at least 0.65
-    instead of 0.8 for up to nine comparisons, so that one or two more pairs are needed.
-
-    Args:
-        differences: d.
-        comparisons: number of tests that are corrected together. Each has the level ALPHA / comparisons, as the
-            smallest p-value has in Holm's correction.
-
-    Returns:
-        None as for `SeedComparison.seeds_needed`.
-    """
-    from scipy.stats import nct, norm, t
-
-    if len(differences) == 1 or not mean(differences):
-        return None
-    alpha = ALPHA / comparisons
-    least = 1 + math.ceil(math.log2(1 / alpha))  # 2^(1 − n) ≤ alpha
-    spread = stdev(differences)
-    if spread <= ROUNDING * abs(mean(differences)):
-        return least
-    effect = abs(mean(differences)) / spread
-    if norm.cdf(effect) ** least >= POWER:
-        return least
-    for n in range(least + 1, MAX_SEEDS + 1):
-        critical = t.ppf(1 - alpha / 2, n - 1)
-        if nct.sf(critical, n - 1, effect * math.sqrt(n)) >= POWER:
-            return n
-    return None
 
 
 def dunnett_p_values(models: Sequence[Sequence[float]], baseline: Sequence[float]) -> list[float | None]:
