@@ -11,7 +11,7 @@ from relumt.errors import UserError, print_status
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.papers.experiments import PRESETS
-from relumt.papers.grid.measurements import measure_speed, write_report
+from relumt.papers.grid.measurements import measure_speed
 from relumt.papers.measured import MeasuredTable
 from relumt.papers.overview import overview_tables
 from relumt.papers.rendering import FORMATS
@@ -70,12 +70,12 @@ def add_reproduce_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def reproduce(arguments: argparse.Namespace) -> None:
-    """Reproduce a table or figure of a paper: train its models, measure speeds, write its report, print the table.
+    """Reproduce a table or figure of a paper: train its models, measure speeds, print the table.
 
     A table without translation models is measured by a module of its own, which takes the arguments after --flags (with
     scripts/reproduce.sh: after --).
 
-    Existing results are reused. The exit status is 1 if a run, a benchmark or the report failed; the table then
+    Existing results are reused. The exit status is 1 if a run or a benchmark failed; the table then
     has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
     """
     table, context = get_table(arguments.name), table_context(arguments)
@@ -110,13 +110,9 @@ def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.
 
 
 def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
-    """Measure speeds and write the report if the table has any; return whether that succeeded."""
-    table, succeeded = get_table(context.name), True
-    if (table.speed_benchmark or table.report_sentences) and arguments.slurm is not None:
-        print_status("no speeds or report with --slurm: run the command again on a node, without --slurm")
+    """Measure speeds if the table has any; return whether that succeeded."""
+    benchmark = get_table(context.name).speed_benchmark
+    if benchmark and arguments.slurm is not None:
+        print_status("no speeds with --slurm: run the command again on a node, without --slurm")
         return True
-    if table.speed_benchmark:
-        succeeded = measure_speed(context, table.speed_benchmark, arguments.root, arguments.flags)
-    if table.report_sentences:
-        succeeded &= write_report(context, table.report_sentences)
-    return succeeded
+    return not benchmark or measure_speed(context, benchmark, arguments.root, arguments.flags)

@@ -187,5 +187,5 @@ TABLES: tuple[Table, ...] = (
         },
         axis_label="null rate",
     ),
-    NullHeads("RL", "figure7", report_sentences=10),
+    NullHeads("RL", "figure7"),
 )

@@ -173,7 +173,6 @@ TABLES = (
     SiteFigure(
         "RF",
         "figure5",
-        report_sentences=2,
         models=("softmax", "reluformer"),
         datasets=FIGURE_DATASETS,
         curves={
@@ -185,5 +184,6 @@ TABLES = (
         sites=("encoder", "decoder"),
         explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys; "
         "null rows are left out",
+        notes=("attention maps: relumt analyze RUN RUN --sentences 2 --out DIR, then open DIR/report.html",),
     ),
 )

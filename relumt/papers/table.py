@@ -28,7 +28,6 @@ class Table(ABC):
             that is not in papers.json; its paper, if any, is the one that it belongs to.
         caption: what it shows, if no paper prints it.
         speed_benchmark: script in benchmarks/, and options, that measures the speed of its models, "" for none.
-        report_sentences: how many sentences its HTML report shows attention maps of, 0 for no report.
         notes: explanations below the table.
     """
 
@@ -36,7 +35,6 @@ class Table(ABC):
     item: str
     caption: str = field(default="", kw_only=True)
     speed_benchmark: str = field(default="", kw_only=True)
-    report_sentences: int = field(default=0, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property

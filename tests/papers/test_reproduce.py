@@ -15,7 +15,7 @@ from relumt.papers import TABLES, get_table
 from relumt.papers.grid import measurements
 from relumt.papers.measured import MeasuredTable
 from relumt.papers.rendering import RenderedTable
-from tests.papers.cases import make_record, write_run
+from tests.papers.cases import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,7 +82,7 @@ def test_speeds_need_the_baseline_and_this_machine(reproduce, started):
     finish_runs("rela_table2", {"rela_g"})
     assert "they are relative to softmax, which has no finished run" in reproduce("rela_table2")[1].err
     finish_runs("rela_table2")
-    assert "no speeds or report with --slurm" in reproduce("rela_table2", "--slurm")[1].err
+    assert "no speeds with --slurm" in reproduce("rela_table2", "--slurm")[1].err
     assert started == []
 
 
@@ -98,26 +98,6 @@ def test_feedforward_variants_are_timed_with_the_flags_of_training(reproduce, st
     ((script, data_bin, *options),) = started
     assert (script.name, data_bin) == ("training.py", Path("data-bin/multi30k_de_en"))
     assert "ffn_swiglu" in options and options[-3:] == ["--flags", "--fp16-scale-window", "1"]
-
-
-def test_a_report_is_written_again_only_if_a_run_has_changed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    reports = []
-
-    def write(*arguments):
-        reports.append(arguments)
-        Path(arguments[-1]).mkdir(parents=True, exist_ok=True)
-        (Path(arguments[-1]) / "report.html").touch()
-        return True
-
-    monkeypatch.setattr(measurements, "run_python", write)
-    context = measurements.TableContext("rela_figure7", Path("runs"), "small", Path("runs"))
-    (experiment,) = get_table("rela_figure7").experiments("small")
-    assert measurements.write_report(context, 10) and reports == []  # without a run
-    for bleu, expected in ((30.0, 1), (30.0, 1), (31.0, 2)):
-        write_run(experiment, Path("runs"), make_record(experiment, bleu=bleu))
-        assert measurements.write_report(context, 10) and len(reports) == expected
-    assert reports[0][-4:-2] == ("--sentences", 10)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a table needs besides its runs: speeds measured by a script in benchmarks/, and a report with attention maps."""
+"""What a table needs besides its runs: speeds measured by a script in benchmarks/."""
 
 import os
 import subprocess
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relumt.errors import print_status
-from relumt.files import file_sha256
 from relumt.papers import get_table
 from relumt.papers.context import TableContext
 from relumt.papers.runs import Run, find_runs
 from relumt.papers.speeds import speed_file
 from relumt.runs.dataset_config import configs_folder, read_models, require_dataset
-from relumt.runs.record import RUN_RECORD
 
 
 def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags: Sequence[str]) -> bool:
@@ -53,27 +51,6 @@ def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Se
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
     arguments += ["--baseline", "ffn_relu", "--json", speed_file(context, dataset), "--flags", *train_flags]
     return run_python(root / "benchmarks" / "training.py", *arguments)
-
-
-def write_report(context: TableContext, sentences: int) -> bool:
-    """Write an HTML report of the table's runs with the attention maps of some sentences, unless it is up to date.
-
-    Returns:
-        False if writing it failed.
-    """
-    runs = finished_runs(context)
-    if not runs:
-        return True
-    report = context.runs / f"{context.name}-{context.preset}"
-    checksums = "".join(f"{file_sha256(run.folder / RUN_RECORD)}  {run.folder / RUN_RECORD}\n" for run in runs)
-    inputs = report / "runs"
-    if (report / "report.html").exists() and inputs.is_file() and inputs.read_bytes() == checksums.encode():
-        return True
-    options = ["--sentences", sentences, "--out", report]
-    is_written = run_python("-P", "-m", "relumt.cli", "analyze", *(run.folder for run in runs), *options)
-    if is_written:
-        inputs.write_text(checksums, encoding="utf-8")
-    return is_written
 
 
 def finished_runs(context: TableContext) -> list[Run]:
