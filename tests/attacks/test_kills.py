@@ -1,7 +1,7 @@
 """Every stage, killed or failing where it writes: nothing is half-written, and a second start ends as one alone.
 
 A forked process does the work. In it, a step of writing fails (a write to a checkpoint, flushing to the disk, renaming,
-copying), or the process is killed there. tests/papers/grid/test_kill_and_restart.py kills grids and reproductions.
+copying), or the process is killed there.
 """
 
 import errno
