@@ -5,7 +5,6 @@ in relumt reads or writes it.
 """
 
 import os
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from relumt.runs.flags import Count, Facts, Name, NonNegative
 
 RUN_RECORD = "run.json"
 
-BACKUP = "run.json.bak"
-"""Copy of run.json, to restore it from if it is damaged."""
+RECOVERY_ADVICE = "restore it from a copy, or set RUNS to another folder to train again; checkpoints can stay"
+"""How to get a valid run.json without losing the checkpoints."""
 
 PREPARATION = "preparation"
 """Name of the folder in a run's folder with the dictionaries, the subwords and the prepare.json of its data-bin."""
@@ -208,19 +207,9 @@ def find_record(folder: Path) -> RunRecord | None:
         UserError: run.json is not valid, or of another schema version.
     """
     try:
-        return read_versioned(folder / RUN_RECORD, RunRecord, SCHEMA, recovery_advice(folder))
+        return read_versioned(folder / RUN_RECORD, RunRecord, SCHEMA, RECOVERY_ADVICE)
     except FileNotFoundError:
         return None
-
-
-def recovery_advice(folder: Path) -> str:
-    """Return how to get a valid run.json without losing the checkpoints."""
-    if (folder / BACKUP).is_file():
-        return f"restore it: {shlex.join(['cp', str(folder / BACKUP), str(folder / RUN_RECORD)])}"
-    return (
-        f"restore it from a copy, or set RUNS to another folder to train again; the checkpoints in {folder} need not "
-        "be deleted"
-    )
 
 
 def load_record(folder: Path) -> RunRecord:
@@ -273,7 +262,5 @@ def find_preparation(checkpoint: Path) -> Path:
 
 
 def save_record(folder: Path, record: RunRecord) -> None:
-    """Write the record and its backup to the run's folder; an interrupted write leaves the previous files."""
-    text = encode_json(record)
-    write_text_atomically(folder / RUN_RECORD, text)
-    write_text_atomically(folder / BACKUP, text)
+    """Write the record to the run's folder; an interrupted write leaves the previous one."""
+    write_text_atomically(folder / RUN_RECORD, encode_json(record))

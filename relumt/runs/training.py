@@ -27,6 +27,7 @@ from relumt.runs.launch import (
 )
 from relumt.runs.record import (
     PREPARATION,
+    RECOVERY_ADVICE,
     RUN_RECORD,
     AcceptedChange,
     Divergence,
@@ -34,7 +35,6 @@ from relumt.runs.record import (
     Provenance,
     RunRecord,
     find_record,
-    recovery_advice,
     save_record,
 )
 from relumt.runs.run_config import (
@@ -200,7 +200,7 @@ def open_record(config: RunConfig, provenance: Provenance, arguments: list[str],
     """
     record, started = find_record(config.folder), has_checkpoints(config.folder)
     if record is None and started:
-        raise UserError(f"{config.folder}: checkpoints without {RUN_RECORD}; {recovery_advice(config.folder)}")
+        raise UserError(f"{config.folder}: checkpoints without {RUN_RECORD}; {RECOVERY_ADVICE}")
     if record is None or not (started or record.has_ended):
         return RunRecord(config.dataset, config.model, config.seed, config.recorded_data_bin, _now(), provenance)
     changed = differences(record.provenance.facts(), provenance.facts())

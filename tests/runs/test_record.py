@@ -59,7 +59,7 @@ def test_triton_counts_where_its_kernels_may_run(provenance, kind, setting, is_d
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("seed", "1", r"not in the expected format \(Expected `int`.*\$.seed`\); restore it: cp .*run\.json\.bak"),
+        ("seed", "1", r"not in the expected format \(Expected `int`.*\$.seed`\); restore it from a copy"),
         ("evaluations.test", {}, r"Object missing required field `setup` - at `\$.evaluations\[...\]`"),
         ("schema", None, "expected schema 2, found None"),
         ("evaluations.test.setup.length_penalty.bleu", {}, "not in the expected format"),
