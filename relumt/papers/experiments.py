@@ -1,7 +1,6 @@
 """Experiments, the runs that tables are made of, and the datasets that each preset trains them on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 PRESETS = {
@@ -41,7 +40,6 @@ class Experiment:
         variant: subfolder of the folder of all runs, for runs with flags beyond those of configs/; "" for none.
         flags: those flags of fairseq-train.
         needs_analysis: whether the table shows measures from analysis.json.
-        needs_test: whether the test set is translated; False if the table shows results of training only.
     """
 
     dataset: str
@@ -49,14 +47,11 @@ class Experiment:
     variant: str = ""
     flags: tuple[str, ...] = ()
     needs_analysis: bool = False
-    needs_test: bool = True
 
     @property
     def script(self) -> str:
         """The script in scripts/ that makes all of its results."""
-        if self.needs_analysis:
-            return "analyze.sh"
-        return "run.sh" if self.needs_test else "train.sh"
+        return "analyze.sh" if self.needs_analysis else "run.sh"
 
     def variant_folder(self, runs: Path) -> Path:
         """Return the value of RUNS for the scripts that execute its runs; `runs` is the folder of all runs."""
@@ -69,17 +64,3 @@ class Experiment:
     def folder(self, runs: Path, seed: int) -> Path:
         """Return the folder of the run with a seed."""
         return self.model_folder(runs) / str(seed)
-
-
-def unique_experiments(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Return each experiment once, in order; with translation and analysis if any of the duplicates needs them."""
-    unique: dict[tuple[str, str, str], Experiment] = {}
-    for experiment in experiments:
-        key = (experiment.variant, experiment.dataset, experiment.model)
-        other = unique.get(key, experiment)
-        unique[key] = replace(
-            experiment,
-            needs_analysis=experiment.needs_analysis or other.needs_analysis,
-            needs_test=experiment.needs_test or other.needs_test,
-        )
-    return list(unique.values())

@@ -83,13 +83,8 @@ def any_diverged(runs: Iterable[Run]) -> bool:
     return any(run.diverged for run in runs)
 
 
-def has_results(experiment: Experiment, record: RunRecord) -> bool:
-    """Return whether the test set is scored or, for an experiment that does not need it, training has finished."""
-    return record.is_scored if experiment.needs_test else record.training is not None
-
-
 def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
-    """Return the runs of an experiment that have results or diverged, by seed; `runs` is the folder of all runs.
+    """Return the runs of an experiment that are scored or diverged, by seed; `runs` is the folder of all runs.
 
     Raises:
         UserError: a run.json is in the wrong folder, a run lacks the flags of the experiment, or the seeds were trained
@@ -99,7 +94,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
     for path in sorted(experiment.model_folder(runs).glob(f"*/{RUN_RECORD}")):
         run = Run(path.parent, load_record(path.parent), experiment)
         _require_own_place(run)
-        if has_results(experiment, run.record) or run.record.divergence:
+        if run.record.is_scored or run.record.divergence:
             found.append(run)
     found.sort(key=lambda run: run.seed)
     require_equal(records_by_folder(found), training())

@@ -107,7 +107,7 @@ def test_what_changes_rounding_only_or_was_chosen_alike_may_differ(tmp_path, one
     assert render("reluformer_table4", tmp_path) and overview_tables(tmp_path, None)
 
 
-@pytest.mark.parametrize("name", ["study_search", "rela_figure3", "reluformer_table1", "rela_table2"])
+@pytest.mark.parametrize("name", ["reluformer_temperature", "rela_figure3", "reluformer_table1", "rela_table2"])
 def test_every_kind_of_table_compares_its_runs(tmp_path, name):
     write_two(tmp_path, {}, {"provenance.dictionaries": {}}, name=name)
     assert "differ in the dictionaries" in refusal(lambda: render(name, tmp_path))
@@ -131,10 +131,14 @@ def write_with_flags(runs, table, *names, added):
         write_run(experiments[name], runs, replace(make_record(experiments[name]), extra_flags=extra))
 
 
+TEMPERATURES = ("slots-512/ffn_softmax", "slots-512-temperature-2/ffn_softmax")
+"""Two runs of a table whose rows have flags of their own."""
+
+
 @pytest.mark.parametrize(
     ("table", "one", "other", "added"),
     [
-        ("study_search", "softmax", "lr-4e-3/softmax", ["--lr", "4e-3"]),
+        ("reluformer_temperature", *TEMPERATURES, ["--memory-temperature", "2"]),
         ("reluformer_table4", "softmax", "reluformer", ["--dropout", "0.3", "--relu-gamma", "2"]),
     ],
 )
@@ -145,11 +149,10 @@ def test_a_flag_that_distinguishes_rows_or_columns_must_be_given_for_all_or_none
 
 
 def test_flags_from_the_command_line_are_named_and_those_of_the_experiment_are_not(tmp_path):
-    names = ("softmax", "lr-4e-3/softmax")
     note = "trained with flags from the command line: --max-epoch 1 --no-epoch-checkpoints"
     for added, expected in ((["--max-epoch", "1", "--no-epoch-checkpoints"], 1), ([], 0)):
-        write_with_flags(tmp_path, "study_search", *names, added=added)
-        (table,) = render("study_search", tmp_path)
+        write_with_flags(tmp_path, "reluformer_temperature", *TEMPERATURES, added=added)
+        (table,) = render("reluformer_temperature", tmp_path)
         assert table.notes.count(f"multi30k_de_en_small: {note}") == expected
         assert sum("from the command line" in line for line in table.notes) == expected
 

@@ -4,7 +4,6 @@ import pytest
 
 from relumt.installation import Revision
 from relumt.papers import TABLES, get_table
-from relumt.papers.experiments import unique_experiments
 from relumt.papers.notes import ENVIRONMENTS_NOTE
 from relumt.runs.environment import Kernels
 from relumt.runs.record import AcceptedChange
@@ -29,7 +28,7 @@ SPEEDS = {"rela_table2", "rela_figure2"}
     "name", sorted(name for name in TABLES.keys() - SPEEDS if get_table(name).experiments("small"))
 )
 def test_a_table_of_complete_runs_has_no_empty_cells_and_names_their_revision(tmp_path, capsys, name):
-    for experiment in unique_experiments(get_table(name).experiments("small")):
+    for experiment in get_table(name).experiments("small"):
         write_run(experiment, tmp_path, analysis=analysis())
     (table, *_) = render(name, tmp_path)
     assert any("trained with revision c" in note for note in table.notes)

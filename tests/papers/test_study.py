@@ -1,14 +1,10 @@
-"""The search by validation loss and the tables of the study, from made-up runs."""
-
-from dataclasses import replace
+"""The tables of the study, from made-up runs."""
 
 import pytest
 from scipy.stats import ttest_ind
 
-from relumt.papers import get_table, study
-from relumt.papers.experiments import PRESETS
+from relumt.papers import get_table
 from relumt.runs.evaluation_record import LengthPenaltyChoice, Score
-from relumt.runs.record import Divergence
 from tests.papers.cases import make_record, render, row, write_run, write_translations
 from tests.runs.cases import with_value
 
@@ -17,65 +13,6 @@ DETAIL = "BLEU = 30.00 60.0/36.0/24.0/16.0 (BP = 0.916 ratio = 0.919 hyp_len = 1
 
 def find_experiments(name, preset="small"):
     return {(one.model, one.variant): one for one in get_table(name).experiments(preset)}
-
-
-def trained_record(experiment, loss, seed=1):
-    record = replace(make_record(experiment, seed), evaluations={})
-    return with_value(record, "training.best_valid_loss", loss)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_search_gives_every_model_the_same_settings_and_translates_no_test_set(preset):
-    experiments = get_table("study_search").experiments(preset)
-    settings = {}
-    for one in experiments:
-        assert not one.needs_test and not one.needs_analysis
-        settings.setdefault(one.model, []).append(one.flags)
-    assert list(settings) == [*study.MODELS, *study.CANDIDATES]
-    assert all(found == list(study.SEARCH_FLAGS[preset]) for found in settings.values())
-    assert [one.variant for one in experiments[: len(settings)]] == [""] * len(settings)
-    assert len({(one.model, one.variant) for one in experiments}) == len(experiments)
-
-
-def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
-    experiments = find_experiments("study_search")
-    losses = {
-        ("softmax", ""): 4.5,
-        ("softmax", "lr-4e-3"): 4.75,
-        ("softmax", "attention-dropout-0.1"): 4.25,
-        ("reluformer", "lr-1e-3"): 4.125,
-    }
-    for key, loss in losses.items():
-        write_run(experiments[key], tmp_path, trained_record(experiments[key], loss))
-    diverged = experiments["reluformer", ""]
-    record = replace(make_record(diverged), divergence=Divergence(7, "inf"), training=None, evaluations={})
-    write_run(diverged, tmp_path, record)
-    unfinished = experiments["reluformer", "lr-4e-3"]
-    write_run(unfinished, tmp_path, replace(make_record(unfinished), training=None, evaluations={}))
-    (table,) = render("study_search", tmp_path)
-    assert table.header == ["", "the dataset's settings", "--lr 1e-3", "--lr 4e-3", "--attention-dropout 0.1"]
-    assert row(table, "softmax") == ["softmax", "4.500", "", "4.750", "4.250 *"]
-    assert row(table, "reluformer") == ["reluformer", "-", "4.125 *", "", ""]
-    assert row(table, "sigmoid") == ["sigmoid", "", "", "", ""]
-    assert any(note.startswith("multi30k_de_en_small: validation set, seeds 1") for note in table.notes)
-    assert not any("test set" in note for note in table.notes)
-
-
-def test_the_lowest_loss_is_that_over_the_seeds_of_all_settings(tmp_path):
-    experiments = find_experiments("study_search")
-    own, other = experiments["softmax", ""], experiments["softmax", "lr-4e-3"]
-    for seed, loss in ((1, 4.5), (2, 4.625), (3, 4.625)):
-        write_run(own, tmp_path, trained_record(own, loss, seed))
-    write_run(other, tmp_path, trained_record(other, 4.53, seed=1))
-    (table,) = render("study_search", tmp_path)
-    assert row(table, "softmax") == ["softmax", "4.583 ± 0.072 *", "", "4.530", ""]
-    assert any("over the seeds of all settings" in note for note in table.notes)
-    reluformer = {("", 1): 4.5, ("lr-1e-3", 2): 4.25}
-    for (variant, seed), loss in reluformer.items():
-        experiment = experiments["reluformer", variant]
-        write_run(experiment, tmp_path, trained_record(experiment, loss, seed))
-    (table,) = render("study_search", tmp_path)
-    assert row(table, "reluformer") == ["reluformer", "4.500", "4.250", "", ""]
 
 
 def study_record(experiment, seed, bleu, loss, lenpen="1.4"):

@@ -12,8 +12,7 @@ from filelock import FileLock, Timeout
 
 from relumt.analysis.scored_analysis import is_analyzed
 from relumt.errors import UserError
-from relumt.papers.experiments import Experiment, unique_experiments
-from relumt.papers.runs import has_results
+from relumt.papers.experiments import Experiment
 from relumt.process import start_child
 from relumt.runs.dataset_config import configs_folder
 from relumt.runs.evaluation import is_scored_as_configured
@@ -143,8 +142,8 @@ class Job:
             if record is None or record.provenance.flags != join_flag_values(config.train_flags(self.train_flags)):
                 return False
             return record.divergence is not None or (
-                has_results(experiment, record)
-                and (not experiment.needs_test or is_scored_as_configured(config, record))
+                record.is_scored
+                and is_scored_as_configured(config, record)
                 and (not experiment.needs_analysis or is_analyzed(self.folder, record))
             )
         except (UserError, OSError):  # the script reports it
@@ -157,12 +156,12 @@ class Job:
         record = find_record(self.folder)
         if record and record.divergence:
             return JobState.DIVERGED
-        return JobState.DONE if record and has_results(self.experiment, record) else JobState.FAILED
+        return JobState.DONE if record and record.is_scored else JobState.FAILED
 
 
 def create_jobs(
     experiments: Sequence[Experiment], seeds: Sequence[int], runs: Path, root: Path, extra_flags: Sequence[str]
 ) -> list[Job]:
     """Return a job for every experiment and seed; all experiments with the first seed come first."""
-    unique = unique_experiments(experiments)
+    unique = dict.fromkeys(experiments)
     return [Job(one, seed, runs, root, tuple(extra_flags)) for seed in dict.fromkeys(seeds) for one in unique]

@@ -34,14 +34,6 @@ def test_a_dry_run_prints_every_command_and_runs_none(grid, tmp_path):
     assert len(lines) == 1 + 4 * 2 * 2 and not list(tmp_path.iterdir())
 
 
-def test_a_search_by_validation_loss_is_only_trained(grid):
-    commands = [line.split() for line in grid("study_search", *SMOKE)[1].out.splitlines() if "SEED" in line]
-    assert {command[2] for command in commands} == {f"{ROOT}/scripts/train.sh"}
-    assert ["RUNS=runs/attention-dropout-0.1", "softmax", "--attention-dropout", "0.1"] in [
-        [command[0], *command[4:]] for command in commands
-    ]
-
-
 def test_only_selects_models_of_the_table(grid):
     printed = grid("rela_table3", "--only", "rela_g", "softmax", *SMOKE)[1].out
     assert [line.split()[-1] for line in printed.splitlines() if "run.sh" in line] == ["softmax", "rela_g"]

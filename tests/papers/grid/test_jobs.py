@@ -31,29 +31,21 @@ def test_a_job_is_a_script_with_its_settings(tmp_path):
     )
 
 
-def test_every_run_has_one_job_whose_script_makes_what_any_experiment_needs(tmp_path):
-    held_out = [Experiment("a", model, needs_test=False) for model in ("x", "y", "z")]
-    experiments = [*held_out, Experiment("a", "x", needs_analysis=True), Experiment("a", "y")]
-    for given in (experiments, [*experiments[::-1], *held_out]):
-        jobs = create_jobs(given, [1, 2], tmp_path, tmp_path, ())
-        scripts = {(job.experiment.model, job.seed): Path(job.command[0]).name for job in jobs}
-        assert len(jobs) == 6 and [job.seed for job in jobs] == [1, 1, 1, 2, 2, 2]
-        for seed in (1, 2):
-            assert [scripts[model, seed] for model in "xyz"] == ["analyze.sh", "run.sh", "train.sh"]
+def test_every_run_has_one_job_and_the_first_seed_comes_first(tmp_path):
+    experiments = [Experiment("a", model) for model in ("x", "y", "x")]
+    jobs = create_jobs(experiments, [1, 2, 1], tmp_path, tmp_path, ())
+    assert [(job.experiment.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
+    assert {Path(job.command[0]).name for job in jobs} == {"run.sh"}
 
 
 def test_outcomes(tmp_path):
-    scored = scored_record()
-    trained = replace(scored, evaluations={})
-    outcomes = {True: ("failed", "failed", "done"), False: ("failed", "done", "done")}
-    for needs_test, expected in outcomes.items():
-        job = job_in(tmp_path / str(needs_test), needs_test=needs_test)
-        assert job.outcome(0) == "failed"
-        for record, outcome in zip((replace(trained, training=None), trained, scored), expected, strict=True):
-            save_record(job.folder, record)
-            assert [job.outcome(status) for status in (0, 1, 2)] == [outcome, "failed", "refused"]
-            save_record(job.folder, replace(record, divergence=Divergence(3, "inf")))
-            assert job.outcome(0) == "diverged"
+    job, scored = job_in(tmp_path), scored_record()
+    assert job.outcome(0) == "failed"
+    for record, outcome in ((replace(scored, evaluations={}), "failed"), (scored, "done")):
+        save_record(job.folder, record)
+        assert [job.outcome(status) for status in (0, 1, 2)] == [outcome, "failed", "refused"]
+        save_record(job.folder, replace(record, divergence=Divergence(3, "inf")))
+        assert job.outcome(0) == "diverged"
 
 
 @pytest.fixture
@@ -107,11 +99,6 @@ def test_a_run_is_not_finished_if_another_number_of_checkpoints_would_be_average
     assert not finished.is_finished()
 
 
-def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(finished):
-    record = load_record(finished.folder)
-    for training, expected in ((record.training, True), (None, False)):
-        save_record(finished.folder, replace(record, evaluations={}, training=training))
-        assert replace(finished, experiment=Experiment("smoke", "softmax", needs_test=False)).is_finished() == expected
-        assert not replace(finished, experiment=Experiment("smoke", "softmax")).is_finished()
+def test_a_run_whose_record_is_damaged_is_not_finished(finished):
     (finished.folder / "run.json").write_text("{")
     assert not finished.is_finished()
