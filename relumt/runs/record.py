@@ -16,7 +16,9 @@ from relumt.runs.flags import Count, Facts, Name, NonNegative
 
 RUN_RECORD = "run.json"
 
-RECOVERY_ADVICE = "restore it from a copy, or set RUNS to another folder to train again; checkpoints can stay"
+RECOVERY_ADVICE = (
+    "restore it from a copy, or set RUNS to another folder to train again; the checkpoints need not be deleted"
+)
 """How to get a valid run.json without losing the checkpoints."""
 
 PREPARATION = "preparation"
