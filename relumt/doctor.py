@@ -127,16 +127,14 @@ def check_torch() -> Check:
 
 def check_fairseq() -> Check:
     """Check which fairseq is imported and from where, that it is supported, and that relumt registers with it."""
-    found = installation.describe_fairseq()
     installation.require_supported_fairseq()
-    detail, advice = f"{found}, imported from {found.path}", f"run {installation.HOW_TO_INSTALL}"
+    path = installation.find_fairseq()
+    detail = f"{installation.describe_fairseq()}, imported from {path}"
+    advice = f"run {installation.HOW_TO_INSTALL}"
     (problem,) = try_each(register_with_fairseq, [None])
     if problem:
         return Check("fairseq", "error", f"{detail}, cannot be imported with relumt: {problem}", advice)
-    if len(names := sorted({package.name for package in installation.find_distributions()})) > 1:
-        detail += f"; {' and '.join(names)} are installed, and one hides or overwrites the other"
-        return Check("fairseq", "warning", detail, "unset PYTHONPATH, or uninstall what you do not use")
-    if found.version not in installation.SUPPORTED_VERSIONS:
+    if installation.read_version(path) not in installation.SUPPORTED_VERSIONS:
         return Check("fairseq", "warning", f"{detail}: relumt was not tested with it", advice)
     return Check("fairseq", "ok", detail)
 

@@ -1,22 +1,20 @@
 """Which code runs: the revision of a package's git checkout, and the fairseq that Python imports.
 
-Several distributions provide the module `fairseq`, and a checkout or PYTHONPATH can shadow all of them. So everything
-about it follows from the folder that Python imports. Nothing here imports fairseq, because an untested one may fail on
-import: fairseq 0.12.2 does from Python 3.11 on. relumt refuses untested versions.
+Several distributions provide the module `fairseq`, and a checkout or PYTHONPATH can shadow all of them. So its version
+is read from the folder that Python imports. Nothing here imports fairseq, because an untested one may fail on import:
+fairseq 0.12.2 does from Python 3.11 on. relumt refuses untested versions.
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
 import subprocess
 import warnings
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distributions, requires
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from relumt.errors import UserError
 
@@ -99,32 +97,6 @@ def git(folder: Path, *arguments: str) -> str | None:
     return result.stdout if result.returncode == 0 else None
 
 
-@dataclass(frozen=True)
-class FairseqSource:
-    """The fairseq that Python imports.
-
-    Attributes:
-        path: the package's folder.
-        version: `fairseq.__version__`, "" if it cannot be found.
-        distribution: name of the distribution that installed the folder; several joined by " and " if they overwrite
-            each other's files, "" if none did, as for a folder on PYTHONPATH.
-        commit: the commit of the git checkout that the folder is in; "" if it is in none.
-        dirty: hash of the package's uncommitted changes, "" if there are none.
-    """
-
-    path: str
-    version: str
-    distribution: str = ""
-    commit: str = ""
-    dirty: str = ""
-
-    def __str__(self) -> str:
-        """Name everything that results may depend on: not the folder."""
-        commit = f", commit {self.commit}" if self.commit else ""
-        changes = f" with uncommitted changes {self.dirty}" if self.dirty else ""
-        return f"{self.distribution or 'fairseq'} {self.version or 'of unknown version'}{commit}{changes}"
-
-
 def prepare_fairseq_import() -> None:
     """Refuse an untested fairseq, and silence what fairseq and torch log while they load; call this before the import.
 
@@ -171,22 +143,15 @@ def read_version(path: Path) -> str:
     return ""
 
 
-def describe_fairseq() -> FairseqSource:
-    """Describe the fairseq that is imported, or that would be; raise UserError if there is none."""
+def describe_fairseq() -> str:
+    """Name everything about the imported fairseq that results may depend on; raise UserError if there is none.
+
+    That is the version and, in a git checkout, the commit and a hash of the uncommitted changes. Outside of one, a
+    supported version is that of the package fairseq-fixed.
+    """
     path = find_fairseq()
-    revision = find_revision(path)
-    owners = {found.name for found in find_distributions() if provides(found, path)}
-    return FairseqSource(str(path), read_version(path), " and ".join(sorted(owners)), revision.commit, revision.dirty)
-
-
-def find_distributions() -> list[Distribution]:
-    """Return the installed distributions that contain a module `fairseq`."""
-    return [found for found in distributions() if "fairseq" in (found.read_text("top_level.txt") or "").split()]
-
-
-def provides(package: Distribution, path: Path) -> bool:
-    """Return whether a distribution installed the folder, or is an editable installation of the checkout it is in."""
-    origin = json.loads(package.read_text("direct_url.json") or "{}")
-    if origin.get("dir_info", {}).get("editable"):
-        return path.is_relative_to(Path(unquote(urlsplit(origin["url"]).path)).resolve())
-    return Path(str(package.locate_file("fairseq"))).resolve() == path
+    version, revision = read_version(path), find_revision(path)
+    package = "fairseq-fixed" if version in SUPPORTED_VERSIONS and not revision.commit else "fairseq"
+    commit = f", commit {revision.commit}" if revision.commit else ""
+    changes = f" with uncommitted changes {revision.dirty}" if revision.dirty else ""
+    return f"{package} {version or 'of unknown version'}{commit}{changes}"

@@ -14,19 +14,16 @@ def write_fairseq(folder: Path, version: str, code: str = "") -> Path:
     return package
 
 
-def write_distribution(site: Path, name: str, version: str, editable: Path | None = None) -> None:
-    """Write what pip records about an installed distribution that provides `fairseq`, from `editable` if given."""
-    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+def write_editable_installation(site: Path, checkout: Path) -> None:
+    """Write what pip records in `site` about an editable installation of a checkout of fairseq 0.12.2."""
+    info = site / "fairseq-0.12.2.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fairseq\nVersion: 0.12.2\n")
     (info / "top_level.txt").write_text("fairseq\nfairseq_cli\n")
     (info / "INSTALLER").write_text("pip\n")
-    if editable:
-        (info / "direct_url.json").write_text(json.dumps({"dir_info": {"editable": True}, "url": editable.as_uri()}))
-        (site / f"{name}.pth").write_text(f"{editable}\n")
-        (info / "RECORD").write_text(f"{name}.pth,,\n")
-    else:
-        (info / "RECORD").write_text("fairseq/__init__.py,,\nfairseq/version.txt,,\n")
+    (info / "direct_url.json").write_text(json.dumps({"dir_info": {"editable": True}, "url": checkout.as_uri()}))
+    (site / "fairseq.pth").write_text(f"{checkout}\n")
+    (info / "RECORD").write_text("fairseq.pth,,\n")
 
 
 def commit_all(folder: Path) -> str:

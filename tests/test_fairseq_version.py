@@ -1,4 +1,4 @@
-"""Which fairseq is found, described and refused; the dummies are installed as users install fairseq."""
+"""Which fairseq is found, described and refused."""
 
 import importlib.metadata
 import sys
@@ -11,11 +11,11 @@ from relumt.errors import UserError
 from relumt.installation import (
     HOW_TO_INSTALL,
     SUPPORTED_VERSIONS,
-    FairseqSource,
     describe_fairseq,
+    find_revision,
     require_supported_fairseq,
 )
-from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
+from tests.fairseq_cases import commit_all, write_fairseq
 
 (SUPPORTED,) = SUPPORTED_VERSIONS
 
@@ -23,7 +23,7 @@ from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
 @pytest.fixture
 def site(monkeypatch, tmp_path):
     """A folder of packages that is searched in place of all others, while fairseq is not loaded."""
-    folder = tmp_path / "site packages"  # with a space, which direct_url.json escapes
+    folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.delitem(sys.modules, "fairseq", raising=False)
     monkeypatch.setattr(sys, "path", [str(folder)])
@@ -37,32 +37,17 @@ def test_version_py_wins_as_in_fairseq(site):
     require_supported_fairseq()
 
 
-def test_an_editable_checkout_is_described_with_its_commit(site, tmp_path):
-    checkout = tmp_path / "my fork"
-    package = write_fairseq(checkout, SUPPORTED)
-    commit = commit_all(checkout)
-    write_distribution(site, "fairseq", "0.12.2", editable=checkout)  # metadata can be older than the checkout
-    sys.path.append(str(checkout))
-    found = describe_fairseq()
-    assert found == FairseqSource(str(package), SUPPORTED, "fairseq", commit)
+def test_a_fairseq_is_described_with_its_version_and_the_commit_of_its_checkout(site, tmp_path):
+    write_fairseq(site, SUPPORTED)
+    assert describe_fairseq() == f"fairseq-fixed {SUPPORTED}"
+    package = write_fairseq(tmp_path / "my fork", SUPPORTED)
+    sys.path.insert(0, str(tmp_path / "my fork"))
+    commit = commit_all(tmp_path / "my fork")
+    assert describe_fairseq() == f"fairseq {SUPPORTED}, commit {commit}"
     (package / "trainer.py").write_text("1")
-    changed = describe_fairseq()
-    assert changed.commit == commit and len(changed.dirty) == 12
-    assert str(changed) == f"fairseq {SUPPORTED}, commit {commit} with uncommitted changes {changed.dirty}"
-
-
-def test_a_distribution_that_is_shadowed_is_not_the_one_that_is_imported(site, tmp_path):
-    checkout = tmp_path / "checkout"
-    write_fairseq(checkout, "0.12.2")
-    write_distribution(site, "fairseq", "0.12.2", editable=checkout)
-    sys.path.append(str(checkout))
-    package = write_fairseq(site, SUPPORTED)
-    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED)
-    write_distribution(site, "fairseq-fixed", SUPPORTED)
-    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED, "fairseq-fixed")
-    assert str(describe_fairseq()) == f"fairseq-fixed {SUPPORTED}"
-    write_distribution(site, "fairseq-fixed-2", SUPPORTED)  # overwrites the files of the other one
-    assert describe_fairseq().distribution == "fairseq-fixed and fairseq-fixed-2"
+    dirty = find_revision(package).dirty
+    assert len(dirty) == 12
+    assert describe_fairseq() == f"fairseq {SUPPORTED}, commit {commit} with uncommitted changes {dirty}"
 
 
 @pytest.mark.parametrize(("version", "named"), [("0.12.2", "0.12.2"), ("", "an unknown version")])

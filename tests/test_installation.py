@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from relumt.installation import SUPPORTED_VERSIONS
-from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
+from tests.fairseq_cases import commit_all, write_editable_installation, write_fairseq
 
 ROOT = Path(__file__).parents[1]
 (SUPPORTED,) = SUPPORTED_VERSIONS
@@ -61,7 +61,7 @@ def environment(tmp_path_factory) -> Environment:
     checkout = folder / "checkout"
     write_fairseq(checkout, "0.12.2", "checkpoints = 'as before'\n")
     commit_all(checkout)
-    write_distribution(site, "fairseq", "0.12.2", editable=checkout)
+    write_editable_installation(site, checkout)
     fresh = Environment(folder / "venv" / "bin" / "python", site, source)
     done = fresh.run(*PIP_INSTALL, source)
     assert done.returncode == 0, done.stderr

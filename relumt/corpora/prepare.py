@@ -71,7 +71,7 @@ def prepare(
             bpe_sha256=None if options.bpe == "none" else file_sha256(stage.result / BPE_METHODS[options.bpe].file),
             plain_references=not options.tokenized_input or f"test.raw.{options.target}" in inputs,
             counts=counts,
-            versions={"python": platform.python_version(), "fairseq": str(describe_fairseq())} | packages,
+            versions={"python": platform.python_version(), "fairseq": describe_fairseq()} | packages,
         )
     sizes = (counts["types"][language] for language in options.languages)
     print_status(f"wrote {out} ({', '.join(f'{size} types' for size in sizes)})")

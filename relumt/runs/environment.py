@@ -2,14 +2,14 @@
 
 import platform
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
-from relumt.installation import FairseqSource, Revision, describe_fairseq, find_revision
+from relumt.installation import Revision, describe_fairseq, find_revision
 from relumt.process import KernelSetting, kernel_choice, wants_triton
 from relumt.runs.flags import Facts
 
@@ -79,14 +79,12 @@ class Environment:
         revision: revision of relumt.
         device: what computes.
         kernels: what chooses and compiles attention's kernels.
-        fairseq: the fairseq that was imported, and from where.
     """
 
     versions: dict[str, str]
     revision: Revision
     device: Device
     kernels: Kernels
-    fairseq: FairseqSource = field(compare=False)  # `versions` has what results depend on
 
     @property
     def relumt(self) -> str:
@@ -120,8 +118,7 @@ def current_environment(device: Device) -> Environment:
     Raises:
         UserError: RELUMT_KERNELS is invalid, or fairseq is missing.
     """
-    kernels = Kernels(kernel_choice(), installed_version("triton"))
-    return Environment(versions(), revision(), device, kernels, describe_fairseq())
+    return Environment(versions(), revision(), device, Kernels(kernel_choice(), installed_version("triton")))
 
 
 def find_device(precision: Precision | None) -> Device:
@@ -180,7 +177,7 @@ def versions() -> dict[str, str]:
     packages = {name: version(name) for name in ("torch", "sacrebleu", "sacremoses")}
     return {
         "python": platform.python_version(),
-        "fairseq": str(describe_fairseq()),
+        "fairseq": describe_fairseq(),
         "relumt": relumt.__version__,
     } | packages
 

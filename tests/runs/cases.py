@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from relumt.installation import FairseqSource, Revision
+from relumt.installation import Revision
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.runs.environment import Device, Environment, Kernels
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
@@ -19,8 +19,7 @@ from relumt.runs.launch import FairseqCommand
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
-FAIRSEQ = FairseqSource("fairseq", "0.12.3.1", "fairseq-fixed")
-ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU, Kernels("auto", None), FAIRSEQ)
+ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU, Kernels("auto", None))
 SIGNATURES = {"bleu_tokenized": "tok:none", "bleu_detokenized": "tok:13a", "chrf": "nc:6"}
 
 LOG = """\
