@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import textwrap
 from argparse import ArgumentParser
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_python_without_fairseq_runs(number):
     exec(examples[number], scope)
     if "heads" in scope:
         assert scope["y"].shape == (2, 10, 256) and scope["heads"].shape == (2, 4, 10, 64)
+
+
+def test_the_example_of_a_table_names_its_runs():
+    (example,) = (block for block in blocks(ROOT / "CONTRIBUTING.md", "python") if "ScoreTable" in block)
+    scope = {}
+    exec(textwrap.dedent(example), scope)
+    experiments = scope["sigmoid_table1"].experiments("smoke")  # one for each row and column
+    assert [(one.dataset, one.model) for one in experiments] == [("smoke", "softmax"), ("smoke", "sigmoid")] * 2
 
 
 def test_the_first_cells_of_the_notebook_run(monkeypatch):
