@@ -16,6 +16,9 @@ from relumt.papers.measured import MeasuredTable
 from relumt.papers.overview import overview_tables
 from relumt.papers.rendering import FORMATS
 
+RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "jobs_per_gpu", "slurm")
+"""Options of `relumt grid` that have no effect on tables without runs."""
+
 
 def add_rendering_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say how to print a table."""
@@ -79,6 +82,8 @@ def reproduce(arguments: argparse.Namespace) -> None:
     has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
     """
     table, context = get_table(arguments.name), table_context(arguments)
+    if not table.experiments(arguments.preset):
+        refuse_run_options(arguments)
     if isinstance(table, MeasuredTable):
         succeeded = run_module(table, context, arguments)
     else:
@@ -90,6 +95,16 @@ def reproduce(arguments: argparse.Namespace) -> None:
     print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
     if not succeeded:
         raise SystemExit(1)
+
+
+def refuse_run_options(arguments: argparse.Namespace) -> None:
+    """Raise UserError if options are given that only affect runs."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    given = [name for name in RUN_OPTIONS if getattr(arguments, name) != parser.get_default(name)]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UserError(f"{arguments.name} has no runs, so {options} would have no effect; leave it out")
 
 
 def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.Namespace) -> bool:

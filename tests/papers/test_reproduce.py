@@ -117,3 +117,20 @@ def test_a_module_measures_a_table_without_runs_and_its_exit_status_counts(
     ended, printed = reproduce("measured", "--dry-run", "--flags", "--option")
     assert ended == 0
     assert printed.out.endswith(f"-P -m {module} --preset small --out runs/measured-small --option\n")
+
+
+@pytest.mark.parametrize("name", ["inhibitor_table1", "rela_table4"])
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--seeds", "1", "2"], "--seeds"),
+        (["--only", "softmax", "--jobs", "2"], "--only, --jobs"),
+        (["--gpus-per-job", "2"], "--gpus-per-job"),
+        (["--jobs-per-gpu", "2"], "--jobs-per-gpu"),
+        (["--slurm"], "--slurm"),
+    ],
+)
+def test_options_of_runs_are_refused_for_a_table_without_runs(reproduce, name, given, named):
+    status, printed = reproduce(name, *given, "--dry-run")
+    assert status == 2 and printed.out == ""
+    assert f"{name} has no runs, so {named} would have no effect" in printed.err
