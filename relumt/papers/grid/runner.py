@@ -64,12 +64,13 @@ def run_jobs(
                     set_state(job, JobState.LOCKED)
                 elif free:
                     waiting.remove(job)
-                    progress.start(job)
                     try:
                         running[job] = start(job, free[0]), free.pop(0)
+                        progress.start(job)
                         set_state(job, started)
                     except RuntimeError as error:  # Slurm refuses it, but may take others
                         print_status(f"{job.name}: not submitted: {error}")
+                        progress.end(job)
                         set_state(job, JobState.FAILED)
             for job, (poll, slot) in list(running.items()):
                 exit_status = poll()

@@ -137,10 +137,13 @@ def test_submitted_jobs_run_and_the_queue_may_refuse_others(root, tmp_path, monk
     executor = create_executor(tmp_path / "slurm", "local", {"timeout_min": "5"})
     submit_to_queue = executor.submit
     monkeypatch.setattr(executor, "submit", submit)
+    monkeypatch.setattr("relumt.papers.grid.runner.PROGRESS_INTERVAL", 0)
     outcomes = run_on_slurm(jobs, executor, num_parallel=3, interval=0.1)
     assert [outcomes[job] for job in jobs[1:]] == ["done", "refused", "failed"]
     assert "other flags" in (jobs[2].folder / "grid.log").read_text() and not jobs[0].folder.exists()
-    assert "data/two/1: not submitted: sbatch: QOSMaxSubmitJobPerUserLimit" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "data/two/1: not submitted: sbatch: QOSMaxSubmitJobPerUserLimit" in printed
+    assert "3 of 3 runs ended" in printed
 
 
 def test_a_preempted_task_is_queued_again(root, tmp_path):
