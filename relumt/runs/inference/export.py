@@ -225,7 +225,8 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
         if file_format == "fairseq":  # which takes the search from its command line
             save_checkpoint_durably(stock_checkpoint(checkpoint, path), stage.result / STOCK_CHECKPOINT)
         else:
-            write_model(stage.result, checkpoint, path, search_of_run(find_record_of_checkpoint(path)))
+            search = search_of_run(find_record_of_checkpoint(path), task.get("document_length", 0))
+            write_model(stage.result, checkpoint, path, search)
         write_preparation(stage.result, data_bin)
     return path
 

@@ -11,6 +11,7 @@ from fairseq.data.data_utils import batch_by_size
 from msgspec import Meta
 
 from relumt.errors import UserError, print_status
+from relumt.plugin.tasks.documents import MAX_LEN_A
 from relumt.runs.record import RUN_RECORD, RunRecord
 
 MAX_BEAM = 1000
@@ -61,16 +62,21 @@ class SearchSettings:
         return Namespace(**asdict(self))
 
 
-def search_of_run(record: RunRecord | None) -> SearchSettings:
-    """Return the settings with which a run's test set was translated, else another subset, else fairseq's defaults.
+def search_of_run(record: RunRecord | None, document_length: int = 0) -> SearchSettings:
+    """Return the settings with which a run's test set was translated, else another subset, else the defaults.
 
-    Flags that cannot be followed are printed.
+    Flags that cannot be followed are printed. The defaults are fairseq's, except --max-len-a of a model of documents,
+    which would be cut off at 200 tokens: it is that of training.
+
+    Args:
+        record: the run's record, None without a run.
+        document_length: the most tokens in the chunks of documents that the model was trained on; 0 for sentences.
 
     Raises:
         UserError: a flag in the record has an impossible value.
     """
     if record is None or not record.evaluations:
-        return SearchSettings()
+        return SearchSettings(max_len_a=MAX_LEN_A) if document_length else SearchSettings()
     flags = record.ordered_evaluations[0].setup.flags
     if ignored := [flag for flag in UNSUPPORTED_FLAGS if flag in flags]:
         print_status(f"{record.name} was evaluated with {' '.join(ignored)}; translating without")

@@ -16,7 +16,7 @@ from relumt.corpora.alignment import Unit
 from relumt.errors import UserError, print_status
 from relumt.plugin.tasks.chunks import chunk_starts
 from relumt.plugin.tasks.document_chunks import chunks_per_document
-from relumt.plugin.tasks.documents import MAX_LEN_A, concatenate
+from relumt.plugin.tasks.documents import concatenate
 from relumt.runs.inference.export import is_model_folder, read_config
 from relumt.runs.inference.loaded_model import LoadedModel, load_model
 from relumt.runs.inference.search import MAX_BEAM, SearchSettings, batches_by_length, search_of_run
@@ -269,7 +269,8 @@ def load(
 ) -> Translator:
     """Load a trained model that translates text.
 
-    The search settings are those that the run's test set was translated with, or fairseq's defaults.
+    The search settings are those that the run's test set was translated with, or fairseq's defaults, which for
+    documents have the --max-len-a of training.
 
     Args:
         checkpoint_or_run: folder of a run, for its scored (else best) checkpoint; or a checkpoint; or a folder that
@@ -286,12 +287,8 @@ def load(
 
 
 def default_search(loaded: LoadedModel) -> SearchSettings:
-    """Return the search settings that belong to a checkpoint or an exported model, else fairseq's defaults.
-
-    For documents, which fairseq's default would cut off at 200 tokens, the default of --max-len-a is that of training.
-    """
+    """Return the search settings that belong to a checkpoint or an exported model, else the defaults."""
     folder = loaded.path.parent
-    found = (
-        read_config(folder).search if is_model_folder(folder) else search_of_run(find_record_of_checkpoint(loaded.path))
-    )
-    return replace(found, max_len_a=MAX_LEN_A) if loaded.document_length and found == SearchSettings() else found
+    if is_model_folder(folder):
+        return read_config(folder).search
+    return search_of_run(find_record_of_checkpoint(loaded.path), loaded.document_length)

@@ -16,6 +16,7 @@ from relumt.runs.inference.search import SearchSettings
 from relumt.runs.inference.translator import Translator
 from relumt.runs.inference.word_alignment import align_by_weights, merge_words
 from tests.plugin.model.build import write_data_bin
+from tests.runs.cases import scored_record, with_value
 from tests.runs.inference.cases import LENGTHS, fairseq_generate, texts, write_text_data_bin
 
 LIMIT = 16
@@ -127,6 +128,21 @@ def test_without_context_and_with_a_model_of_sentences_each_sentence_is_alone(lo
     for unusable in (["w1", " "], ["w1", "w2 " * 2000]):
         with pytest.raises(UserError, match=r"^document 2, sentence 2.? has "):
             model.translate_documents([["w1"], unusable])
+
+
+def test_the_search_is_that_of_the_evaluation_or_else_one_for_documents(load, document_data, monkeypatch, tmp_path):
+    path = load().loaded.path
+    options = ["--data", str(document_data), "--to", "safetensors", "--out"]
+    for flags, max_len_a in (({"--beam": "5"}, 0), (None, 2)):
+        record = flags and with_value(scored_record(), "evaluations.test.setup.flags", flags)
+        for module in ("translator", "export"):
+            monkeypatch.setattr(
+                f"relumt.runs.inference.{module}.find_record_of_checkpoint", lambda _, record=record: record
+            )
+        exported = tmp_path / str(max_len_a)
+        main(["export", str(path), *options, str(exported)])
+        for one in (path, exported):
+            assert relumt.load(one, document_data, cpu=True).search == SearchSettings(max_len_a=max_len_a)
 
 
 @pytest.fixture
