@@ -8,38 +8,21 @@ maximum, no rescaling, and only q, k and v are saved for the backward pass. The 
 same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
-from triton import OutOfResources
 
 from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
-from relumt.attention.kernels.pointwise_launch_configs import (
-    CallKind,
-    KernelName,
-    LaunchConfig,
-    call_kind,
-    shared_memory,
-    table_config,
-)
+from relumt.attention.kernels.pointwise_launch_configs import KernelName, call_kind, shared_memory, table_config
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
-
-logger = logging.getLogger(__name__)
-
-MIN_TILE = 16
-"""Dropout's random numbers and the products of tensor cores need as much."""
-
-FITTING: dict[tuple[KernelName, CallKind, torch.device], LaunchConfig] = {}
-"""The largest configurations that a GPU did not refuse, where they are smaller than the table's."""
 
 
 def attend(
@@ -158,10 +141,7 @@ def _inputs(
 
 
 def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, arguments: Sequence[Any]) -> None:
-    """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k.
-
-    Blocks that do not fit the GPU are halved until they do; OutOfResources if the smallest ones do not fit either.
-    """
+    """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
     B, H, length, D = x.shape
     activation, is_causal, dropout_p, row_sums, has_bias = options
     constants = {
@@ -170,25 +150,9 @@ def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, argumen
     }  # fmt: skip
 
     kind = call_kind(x, dropout_p, is_plain(activation, has_bias, row_sums))
-    config = FITTING.get((name, kind, x.device)) or table_config(name, kind, shared_memory(x.device))
-    while True:
-        block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
-        grid = (B * H, triton.cdiv(length, block))
-        try:
-            kernel[grid](*arguments, **constants, **config._asdict())
-            return
-        except OutOfResources as error:
-            if (smaller := halve_larger_tile(config)) == config:
-                raise
-            logger.info("%s does not fit the GPU (%s); trying %s", config, error, smaller)
-            config = FITTING[name, kind, x.device] = smaller
-
-
-def halve_larger_tile(config: LaunchConfig) -> LaunchConfig:
-    """Halve the larger dimension of the tiles, of two equal ones the keys'; neither below MIN_TILE."""
-    if config.BLOCK_T > config.BLOCK_S:
-        return config._replace(BLOCK_T=config.BLOCK_T // 2)
-    return config._replace(BLOCK_S=max(MIN_TILE, config.BLOCK_S // 2))
+    config = table_config(name, kind, shared_memory(x.device))
+    block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
+    kernel[B * H, triton.cdiv(length, block)](*arguments, **constants, **config._asdict())
 
 
 def _with_strides(x: Tensor) -> tuple[Any, ...]:
