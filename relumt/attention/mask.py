@@ -59,11 +59,6 @@ class AttentionMask:
                 shape = SHAPES[name]
                 raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
 
-    def clone(self) -> "AttentionMask":
-        """Return the same mask in tensors of its own."""
-        copies = {name: x.clone() for name in SHAPES if (x := getattr(self, name)) is not None}
-        return replace(self, **copies)
-
     def check_shape(self, B: int, H: int, T: int, S: int) -> None:
         """Raise ValueError unless the masks and the bias have exactly the shapes that the class allows."""
         allowed: dict[str, list[tuple[int, ...]]] = {

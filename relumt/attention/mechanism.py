@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from relumt.attention.dropout import dropout
 from relumt.attention.kernels import dispatch
@@ -23,7 +24,6 @@ from relumt.attention.kernels.pointwise_params import Activation, PointwiseParam
 from relumt.attention.mask import UNMASKED, AttentionMask
 from relumt.attention.norms import HeadMap
 from relumt.attention.precision import at_least_float32, without_autocast
-from relumt.attention.recomputation import recompute_in_backward
 from relumt.attention.row_stats import RowStats
 from relumt.attention.transforms import add_to, is_in_torch_func
 
@@ -171,9 +171,7 @@ class Mechanism(nn.Module):
                 return result
         k, v, mask = mask.with_zero_padding(k, v)
         if torch.is_grad_enabled() and self.recomputes_weights(q, k, v, need):
-            mask = mask.clone()  # the backward pass reads it again, when the caller may have changed it
-            settings = ("training", "dropout", "retain_dropout")
-            output: AttentionOutput = recompute_in_backward(self, settings, self.attend, (q, k, v), mask, need)
+            output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
             return output
         return self.attend(q, k, v, mask, need)
 
