@@ -175,6 +175,7 @@ def test_without_a_training_state_a_checkpoint_translates(intact, workshop, name
     assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
 
 
+@pytest.mark.parametrize("forge", ["cfg"], indirect=True)
 def test_training_does_not_start_from_weights_with_code(forge, capfd, tmp_path):
     torch.save(forge(arch="fconv", _name="fconv", encoder_layers=CODE), ODD)
     started = trainer(tmp_path / "run", "--arch", "reluformer", "--source-lang", "de", "--target-lang", "en")

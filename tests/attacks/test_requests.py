@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from relumt import process
+from relumt.analysis import plots, report
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import draw_maps, save_figure
 from relumt.analysis.record import AnalysisFile
-from relumt.analysis.report import write_plots_and_report
 from relumt.attention.variant_spec import FINITE, flag_name
 from relumt.cli import COMMANDS
 from relumt.plugin.options import VARIANT_CHOICES
@@ -196,17 +196,20 @@ def report_on(words: list[str], folder: Path) -> str:
     maps = {"cross.0": torch.rand(2, len(words), len(words))}
     sentence = SentenceMaps(0, words, words, words, maps, {"cross.0": "cross"})
     checkpoints = [replace(analysis(), name=word, path=word, data=word) for word in words]
-    return write_plots_and_report(
+    return report.write_plots_and_report(
         AnalysisFile("".join(words), checkpoints), [[sentence]] * len(words), folder
     ).read_text()
 
 
-def test_words_and_names_are_no_code_in_reports_and_plots(tmp_path):
+def test_words_and_names_are_no_code_in_reports_and_plots(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "PLOT_FORMATS", ("svg",))
+    monkeypatch.setattr(report, "get_plotlyjs", lambda: "")
     page = report_on(WORDS, tmp_path)
     sentence = SentenceMaps(0, WORDS, WORDS, WORDS, {"a": torch.rand(1, 3, 3)}, {"a": "cross"})
     save_figure(draw_maps({WORDS[0]: [sentence]})["maps"], tmp_path, "maps")
     drawn = ElementTree.fromstring((tmp_path / "maps.svg").read_bytes())
     assert not [node for node in drawn.iter() if node.tag.rpartition("}")[2] == "script"]
+    monkeypatch.setattr(report, "write_plots", lambda *_: None)  # the page with plain names does not depend on plots
     assert Elements(page).found == Elements(report_on([f"name {n}" for n in range(len(WORDS))], tmp_path)).found
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL):
         json.loads(data)

@@ -38,18 +38,18 @@ def both_modules(batch_first=False):
     return theirs.eval(), ours.eval()
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "batch_first"),
     [
-        {},
-        {"key_padding_mask": PADDING},
-        {"key_padding_mask": torch.zeros(B, S).masked_fill(PADDING, -math.inf)},
-        {"attn_mask": ALIBI.gt(-1).roll(1, 1)},
-        {"attn_mask": ALIBI},
-        {"attn_mask": ALIBI.masked_fill(ALIBI < -1, -math.inf), "average_attn_weights": False},
-        {"attn_mask": (ALIBI * torch.tensor([1.0, 2.0])[:, None, None]).repeat(B, 1, 1)},
-        {"need_weights": False, "attn_mask": ALIBI},
+        ({}, False),
+        ({"key_padding_mask": PADDING}, False),
+        ({"key_padding_mask": PADDING}, True),
+        ({"key_padding_mask": torch.zeros(B, S).masked_fill(PADDING, -math.inf)}, False),
+        ({"attn_mask": ALIBI.gt(-1).roll(1, 1)}, False),
+        ({"attn_mask": ALIBI}, False),
+        ({"attn_mask": ALIBI.masked_fill(ALIBI < -1, -math.inf), "average_attn_weights": False}, False),
+        ({"attn_mask": (ALIBI * torch.tensor([1.0, 2.0])[:, None, None]).repeat(B, 1, 1)}, False),
+        ({"need_weights": False, "attn_mask": ALIBI}, False),
     ],
     ids=str,
 )

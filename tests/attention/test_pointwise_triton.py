@@ -15,6 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # tests/conftest.py tur
 from relumt.attention.kernels import dispatch, pointwise_triton  # noqa: E402
 
 BLOCKS = sorted({x[:2] for kinds in LAUNCH_CONFIGS.values() for configs in kinds.values() for x in configs.values()})
+FAST_BLOCKS = {(16, 128), (32, 64), (128, 32)}
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 POINTWISE = sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation)
 
@@ -88,7 +89,7 @@ def check_attention(inputs, params, mask, row_sums, dropout_p=0.0):
         ((1, 1, 33, 70, 24), "sigmoid", False, 2, torch.float32),
         ((1, 2, 65, 33, 128), "sigmoid", True, 2, torch.float32),
         ((2, 1, 1, 5, 8), "relu", False, 2, torch.float32),
-        *(((1, 1, 33, 40, 24), activation, True, 1, torch.float32) for activation in POWERS_OF_RELU[1:]),
+        *(((1, 1, 33, 40, 24), activation, True, 1, torch.float32) for activation in POWERS_OF_RELU[1::3]),
         *(((1, 2, 40, 33, 16), "relu2", causal, 0, dtype) for causal in (True, False) for dtype in TOLERANCE),
         ((1, 2, 40, 33, 16), "relu8", True, 2, torch.bfloat16),
         # Without a bias and row stats, factors multiply sums over keys, except in float16.
@@ -108,7 +109,7 @@ def test_outputs_row_stats_and_gradients(shape, activation, causal, row_sums, dt
 @pytest.mark.parametrize(
     ("activation", "is_causal", "row_sums", "dtype", "dropout_p"),
     [
-        *(("relu", False, 0, torch.float32, dropout_p) for dropout_p in (0.004, 0.1, 0.996)),
+        ("relu", False, 0, torch.float32, 0.1),
         *(("relu", True, 0, dtype, 0.5) for dtype in TOLERANCE),
         ("relu", False, 2, torch.float16, 0.1),
         ("sigmoid", False, 2, torch.float32, 0.5),
@@ -138,7 +139,9 @@ def test_one_factor_serves_all_sentences():
     check_attention(inputs, params, AttentionMask(key_mask), 0)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize(
+    "block", [pytest.param(x, marks=[] if x in FAST_BLOCKS else pytest.mark.slow) for x in BLOCKS], ids=str
+)
 def test_every_tile_size_drops_the_same_pairs(block, monkeypatch):
     monkeypatch.setattr(pointwise_triton, "table_config", lambda *call: LaunchConfig(*block, 4, 1))
     *inputs, key_mask = random_inputs(1, 1, 140, 150, 16)

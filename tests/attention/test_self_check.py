@@ -28,7 +28,7 @@ from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
 CPU = torch.device("cpu")
-FUSED = ["relu", "relu2", "relu_l1", "sigmoid", "rela_g", "inhibitor"]
+FUSED = ["relu", "relu_l1", "sigmoid", "inhibitor"]
 CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", row_sums=2)
 
 
@@ -132,7 +132,7 @@ def test_training_goes_on_with_the_reference_and_one_warning(name, fault, kernel
     assert "\n" not in caplog.text.strip() and reason in caplog.text
 
 
-@pytest.mark.parametrize("fault", [None, *FAULTS])
+@pytest.mark.parametrize("fault", [None, "writes nothing", "too many resources"])
 def test_float32_takes_over_where_half_precision_fails(fault, monkeypatch, inline_assembly, caplog):
     monkeypatch.setattr(inhibitor_triton, "supports_ptx", lambda: True)
     q, k, v = (torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))

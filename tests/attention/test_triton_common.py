@@ -84,6 +84,7 @@ def test_philox_is_that_of_random123(counter, key, words):
     assert philox_2x32(*counter, key) == words
 
 
+@pytest.mark.slow  # of `philox.py`, which does not change
 @pytest.mark.parametrize("level", [1, 26, 128, 255])
 def test_decisions_have_the_right_rate_and_are_independent(level):
     """Counts lie within five standard deviations: of one decision, of two of a call, of neighbors, heads and seeds."""

@@ -14,7 +14,9 @@ FLAGS = """--arch transformer --source-lang de --target-lang en --cpu --optimize
 --fp16-init-scale 4 --fp16-scale-window 3""".split()
 
 
-@pytest.fixture(params=["bf16", "bf16, flat", "fp16", "fp16, flat"])
+@pytest.fixture(
+    params=["bf16, flat", "fp16", *(pytest.param(x, marks=pytest.mark.slow) for x in ("bf16", "fp16, flat"))]
+)
 def precision(request, monkeypatch) -> str:
     """Precision, and whether all master weights are in one tensor, as on a GPU."""
     if "flat" in request.param:
