@@ -154,7 +154,9 @@ def test_figures_are_drawn_from_the_tables(tmp_path):
     assert drawn == kept, "run make docs"
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_every_link_leads_to_a_file_and_a_heading(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if not link.startswith("https://"):
