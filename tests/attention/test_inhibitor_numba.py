@@ -1,14 +1,9 @@
-"""The Inhibitor's Numba loops against the naive implementation in float64; threads, compilation and caching."""
+"""The Inhibitor's Numba loops against the naive implementation in float64; threads and compilation."""
 
-import errno
-import runpy
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core import caching
 
 from relumt.attention import AttentionMask
 from relumt.attention.kernels import inhibitor_naive, inhibitor_numba
@@ -119,27 +114,6 @@ def test_the_number_of_threads_changes_no_bit_of_the_output_and_only_rounds_grad
     together = results(inhibitor_numba.attend, *problem)
     assert torch.equal(alone[0], together[0])
     assert_all_close(together, alone, 1e-4)
-
-
-@pytest.mark.parametrize("damages", [True, False], ids=["damaged file", "full disk"])
-def test_a_cache_that_fails_does_not_stop_a_training(damages, tmp_path, monkeypatch, caplog):
-    def save(self, key, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    (tmp_path / "doubling.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    x[0] *= 2\n")
-    x = np.ones(1)
-    for _ in range(2):  # imports and compiles it again, as another process would
-        inhibitor_numba._call(runpy.run_path(str(tmp_path / "doubling.py"))["double"], (x,))
-        if damages:
-            (index,) = tmp_path.rglob("*.nbi")
-            index.write_bytes(index.read_bytes()[:7])
-        else:
-            monkeypatch.setattr(caching.IndexDataCacheFile, "save", save)
-            for file in tmp_path.rglob("*.nb*"):
-                file.unlink()
-    assert x == 4
-    assert ("No space left on device" in caplog.text) != damages
-    assert "Numba's cache on disk failed, so the next start compiles again" in caplog.text
 
 
 def test_nothing_is_compiled_again_for_other_shapes_masks_and_threads(threads):

@@ -10,7 +10,6 @@ whatever the number of threads. Gradients differ by rounding where threads share
 """
 
 import itertools
-import logging
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,6 @@ TASKS_PER_THREAD = 4
 """Several, because causal masks and padding make them unequal."""
 
 Array = np.ndarray[Any, Any]
-logger = logging.getLogger(__name__)
 
 
 class Problem(NamedTuple):
@@ -176,18 +174,8 @@ def _ranges(size: int, count: int, multiple: int) -> Iterator[tuple[int, int]]:
 def _run(function: Any, calls: list[tuple[Any, ...]]) -> None:
     """Call a compiled function with each of these arguments, on as many threads as torch has."""
     if len(calls) == 1:
-        _call(function, calls[0])
+        function(*calls[0])
         return
     with ThreadPoolExecutor(min(len(calls), torch.get_num_threads())) as threads:
-        for done in [threads.submit(_call, function, arguments) for arguments in calls]:
+        for done in [threads.submit(function, *arguments) for arguments in calls]:
             done.result()
-
-
-def _call(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Call a compiled function; if Numba cannot read or write its machine code on disk, compile it in memory only."""
-    try:
-        function(*arguments)
-    except Exception as error:  # what pickle or the file system raises, before the function itself runs
-        logger.warning(f"Numba's cache on disk failed, so the next start compiles again: {error!r}")
-        function._cache.disable()
-        function(*arguments)
