@@ -66,10 +66,14 @@ def in_blocks(pairs: int = 60) -> Iterator[list]:
         yield calls
 
 
+METHODS = "forward attend scores factor bias weights activation project inhibit".split()
+"""Methods by which mechanisms differ before their norm."""
+
+
 def distinct_attentions() -> list[str]:
     """Return the names of mechanisms, one for each way in which attention is computed: others differ in their norm."""
     found: dict[tuple[object, ...], str] = {}
     for name in sorted(MECHANISMS):
         mechanism = type(MECHANISMS[name](1, 4))
-        found.setdefault((mechanism.forward, mechanism.weights, mechanism.factor, mechanism.bias), name)
+        found.setdefault(tuple(getattr(mechanism, method, None) for method in METHODS), name)
     return list(found.values())

@@ -11,6 +11,8 @@ from relumt.attention import MECHANISMS, AttentionMask, Need, cast_saturating
 from tests.attention.cases import cases, distinct_attentions, for_each_mechanism
 
 every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+every_attention = pytest.mark.parametrize("name", distinct_attentions())
+"""For what the norm of the heads does not take part in."""
 
 
 def attend(name, case, need=Need.NOTHING):
@@ -34,7 +36,7 @@ def test_needing_more_changes_no_output_and_weights_are_zero_at_hidden_keys(name
         torch.testing.assert_close(everything.row_stats.weight_sum, everything.weights.sum(-1))
 
 
-@every_mechanism
+@every_attention
 @given(case=cases(dtype=torch.float32))
 @for_each_mechanism
 def test_a_step_of_incremental_decoding_is_a_row_of_the_causal_pass(name, case):
@@ -49,7 +51,7 @@ def test_a_step_of_incremental_decoding_is_a_row_of_the_causal_pass(name, case):
         torch.testing.assert_close(attend(name, step).output[:, :, 0], full[:, :, i], rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
+@every_attention
 @given(case=cases(dtype=torch.float32), padding=st.integers(1, 4))
 @for_each_mechanism
 def test_padding_changes_nothing(name, case, padding):
@@ -65,7 +67,7 @@ def test_padding_changes_nothing(name, case, padding):
     torch.testing.assert_close(attend(name, longer).output, attend(name, plain).output, rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
+@every_attention
 @given(case=cases(dtype=torch.float32))
 @for_each_mechanism
 def test_batch_neighbors_change_nothing(name, case):
@@ -79,7 +81,7 @@ def test_batch_neighbors_change_nothing(name, case):
         torch.testing.assert_close(attend(name, alone).output, batch[one], rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
+@every_attention
 @given(case=cases(), seed=st.integers(0, 2**32))
 @for_each_mechanism
 def test_a_head_is_attention_by_itself_with_its_own_parameters(name, case, seed):
@@ -99,7 +101,7 @@ def test_a_head_is_attention_by_itself_with_its_own_parameters(name, case, seed)
         torch.testing.assert_close(found, output[:, head], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", distinct_attentions())
+@every_attention
 def test_gradients_are_those_of_the_function(name):
     seeded = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 2, 3, 2, generator=seeded, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -109,8 +111,8 @@ def test_gradients_are_those_of_the_function(name):
     def outputs_and_statistics(q, k, v):
         result = mechanism(q, k, v, mask, Need.ROW_STATS)
         stats = result.row_stats
-        # The output alone may come from another path than the output with statistics: softmax's is fused.
-        alone = mechanism(q, k, v, mask).output if name == "softmax" else None
+        # The output alone may come from another path than the output with statistics: that of softmax is fused.
+        alone = mechanism(q, k, v, mask).output if name in ("softmax", "ssmax") else None
         values = (result.output, alone, stats and stats.log_weight_sum, stats and stats.entropy)
         return tuple(value for value in values if value is not None)
 
@@ -133,7 +135,7 @@ def test_queries_with_no_or_one_visible_key_are_finite(name, need, case):
         assert tensor.isfinite().all()
 
 
-@pytest.mark.parametrize("name", distinct_attentions())
+@every_attention
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
 def test_half_precision_is_the_float32_result_wherever_it_is_in_range(name, dtype, size):
@@ -157,7 +159,7 @@ def test_half_precision_is_the_float32_result_wherever_it_is_in_range(name, dtyp
     )
 
 
-@every_mechanism
+@every_attention
 @pytest.mark.parametrize("probability", [0.3, 1.0])
 def test_dropout_drops_in_training_and_where_it_is_retained(name, probability):
     torch.manual_seed(1)
@@ -186,7 +188,7 @@ def test_weights_and_statistics_are_those_before_dropout(name, need):
         torch.testing.assert_close(vars(found.row_stats), vars(expected.row_stats))
 
 
-@every_mechanism
+@every_attention
 def test_a_nan_reaches_the_output_of_its_query_and_no_other(name):
     """Otherwise training would go on although it has diverged.
 
@@ -213,7 +215,7 @@ def test_impossible_sizes_and_options_are_refused(name, sizes, options, message)
         MECHANISMS[name](*sizes, **options)
 
 
-@every_mechanism
+@every_attention
 @pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_empty_batches_queries_and_keys_give_zeros(name, is_causal, sizes):
