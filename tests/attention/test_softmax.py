@@ -72,3 +72,11 @@ def test_fused_attention_decides_nothing_about_queries_without_keys(monkeypatch)
     assert output[1, :, :2].eq(0).all()
     torch.testing.assert_close(output, mechanism(q, k, v, mask, Need.WEIGHTS).output)
     assert torch.autograd.grad(output.sum(), q)[0][1, :, :2].eq(0).all()
+
+
+@pytest.mark.parametrize("name", ["softmax", "elastic_softmax"])
+def test_queries_without_keys_get_no_gradient_from_large_scores(name):
+    inputs = [torch.full((1, 1, 2, 1), value, requires_grad=True) for value in (1e17, -1e17, 1.0)]
+    mask = AttentionMask(attn_mask=torch.tensor([[False, False], [True, True]]))
+    gradients = torch.autograd.grad(MECHANISMS[name](1, 1)(*inputs, mask).output.sum(), inputs)
+    assert gradients[0][..., 0, :].eq(0).all() and all(x.isfinite().all() for x in gradients)
