@@ -19,6 +19,7 @@ from relumt.process import KERNELS_VARIABLE
 from tests.attacks.numeric_cases import NumericCase, draw_case, largest
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
 
+FUSED_SOFTMAX = ("softmax", "ssmax")
 GRADIENT_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 2**-6}
 """Relative to Σ|g·d|, the sum of what a directional derivative adds up: mostly the error of the finite difference in
 float64, of sums in float32 whose terms cancel, and of a gradient that is rounded to bfloat16."""
@@ -34,14 +35,13 @@ def implementations(case: NumericCase, is_slow: bool) -> Iterator[tuple[str, Mec
     choices = [get_args(option.type) for _, option in spec.flags() if option.name == "implementation"]
     if choices:
         for one in choices[0]:
-            if is_slow or one != "fused":  # torch.compile takes half a minute
-                yield "reference", spec(H, D, implementation=one), Need.NOTHING
+            yield "reference", spec(H, D, implementation=one), Need.NOTHING
         return
     mechanism = spec(H, D)
     for need in (Need.NOTHING, Need.ROW_STATS | Need.WEIGHTS):
         yield "reference", mechanism, need
-    if case.name == "softmax":
-        yield "auto", mechanism, Need.NOTHING  # fused
+    if case.name in FUSED_SOFTMAX:
+        yield "auto", mechanism, Need.NOTHING
     if mechanism.pointwise_activation:
         yield "auto", mechanism, Need.NOTHING
         yield "auto", mechanism, Need.ROW_STATS
@@ -78,7 +78,7 @@ def check_case(case: NumericCase, is_slow: bool) -> int:
             cotangent = torch.linspace(-1, 1, expected.numel(), dtype=torch.float64).view_as(expected)
             gradients = torch.autograd.grad((result.output.double() * cotangent).sum(), (q, k, v))
         # PyTorch's fused softmax rounds scores differently in its backward pass: exp(1e34·ε) is infinite.
-        if not (case.kind == "huge scores" and case.name == "softmax" and choice == "auto"):
+        if not (case.kind == "huge scores" and case.name in FUSED_SOFTMAX and choice == "auto"):
             check_gradients(case, cotangent, gradients, found)
         count += 1
     return count
@@ -125,7 +125,6 @@ def test_random_cases(first):
     assert count > 32
 
 
-FUSED_SOFTMAX = ("softmax", "ssmax")
 every_mechanism = pytest.mark.parametrize(
     ("name", "choice"),
     [
@@ -137,12 +136,6 @@ every_mechanism = pytest.mark.parametrize(
 )
 """By PyTorch operators, and by what `auto` prefers on a CPU, if that differs."""
 B, H, T, S, D = 2, 3, 4, 5, 6
-
-
-def build_mechanism(name: str, dropout: float = 0.0) -> Mechanism:
-    """Build a mechanism; the Inhibitor by its equation, because compiling takes seconds."""
-    options = {"implementation": "naive"} if "inhibitor" in name else {}
-    return MECHANISMS[name](H, D, dropout, **options)
 
 
 def random_qkv() -> list[Tensor]:
@@ -171,7 +164,7 @@ each_forward = pytest.mark.parametrize("name", ["relu", "inhibitor"])
 def test_tensors_of_other_shapes_are_refused(name):
     for shapes in WRONG_SHAPES.values():
         with pytest.raises(ValueError) as caught:
-            build_mechanism(name)(*(torch.randn(shape) for shape in shapes), AttentionMask())
+            MECHANISMS[name](H, D)(*(torch.randn(shape) for shape in shapes), AttentionMask())
         assert all(str(list(shape)) in str(caught.value) for shape in shapes) and "\n" not in str(caught.value)
 
 
@@ -188,7 +181,7 @@ def test_masks_are_never_broadcast(name, mask):
         wrong = AttentionMask(**{mask: torch.ones(shape, dtype=torch.bool)})
         for need in (Need.NOTHING, Need.ROW_STATS | Need.WEIGHTS):
             with pytest.raises(ValueError, match=f"AttentionMask.{mask} must be"):
-                build_mechanism(name)(*random_qkv(), wrong, need)
+                MECHANISMS[name](H, D)(*random_qkv(), wrong, need)
 
 
 @every_mechanism
@@ -201,7 +194,7 @@ def test_padding_that_is_not_finite_changes_no_bit(name, choice):
         k, v = (x.masked_fill(~key_mask[:, None, :, None], value) for x in (k, v))
         inputs = [x.requires_grad_() for x in (q, k, v)]
         torch.manual_seed(1)
-        output = build_mechanism(name, dropout=0.3).train()(*inputs, AttentionMask(key_mask, is_causal=True)).output
+        output = MECHANISMS[name](H, D, dropout=0.3).train()(*inputs, AttentionMask(key_mask, is_causal=True)).output
         return [output, *torch.autograd.grad(output.square().sum(), inputs)]
 
     with kernels(choice):
@@ -241,7 +234,7 @@ def layouts(x: Tensor) -> Iterator[Tensor]:
 
 @every_mechanism
 def test_strides_change_nothing(name, choice):
-    mask, mechanism = AttentionMask(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]), True), build_mechanism(name)
+    mask, mechanism = AttentionMask(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]), True), MECHANISMS[name](H, D)
     with kernels(choice):
         for inputs in zip(*map(layouts, random_qkv()), strict=True):
             expected = mechanism(*(x.contiguous() for x in inputs), mask).output
@@ -250,7 +243,7 @@ def test_strides_change_nothing(name, choice):
 
 @every_mechanism
 def test_gradients_of_some_inputs_are_those_of_all(name, choice):
-    mechanism, mask = build_mechanism(name), AttentionMask(is_causal=True)
+    mechanism, mask = MECHANISMS[name](H, D), AttentionMask(is_causal=True)
     every = [x.requires_grad_() for x in random_qkv()]
     with kernels(choice):
         expected = torch.autograd.grad(mechanism(*every, mask).output.square().sum(), every)
