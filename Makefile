@@ -40,7 +40,7 @@ test: $(INSTALLED)
 test-end-to-end: $(INSTALLED)
 	$(PYTEST) -m end_to_end
 
-test-slow: $(INSTALLED)
+test-slow: $(VENV)/.onnx
 	$(PYTEST) -m slow
 
 test-gpu: $(INSTALLED)
@@ -61,11 +61,11 @@ docs: $(INSTALLED)
 	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
 	$(VENV)/bin/python docs/figures.py
 
-site: $(VENV)/.mkdocs
+site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
-$(VENV)/.mkdocs: $(INSTALLED)
-	$(PIP_INSTALL) --quiet --no-build-isolation -e '.[docs]'
+$(VENV)/.docs $(VENV)/.onnx: $(VENV)/.%: $(INSTALLED)
+	$(PIP_INSTALL) --quiet --no-build-isolation -e '.[$*]'
 	@touch $@
 
 install: $(INSTALLED)

@@ -51,6 +51,7 @@ setup(
         "slurm": ["submitit"],
         "docs": ["mkdocs-material", "mkdocstrings-python", "mkdocs-jupyter", "ipykernel"],
         "transformers": ["transformers>=5"],
+        "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "dev": [
             *TRAINING,  # installed while fairseq is compiled
             "pytest",

@@ -1,7 +1,7 @@
 """Every mechanism gives the same results when compiled, exported, transformed or in half precision, for any length.
 
-The table in docs/mechanisms.md says so; each of its cells is checked here. ONNX needs `pip install onnx onnxruntime
-onnxscript`.
+The table in docs/mechanisms.md says so; each of its cells is checked here. Those of ONNX need `pip install '.[onnx]'`,
+as `make test-slow` does.
 """
 
 import copy
@@ -84,23 +84,24 @@ CHECKS = {
 
 
 EXAMPLES = ("softmax", "relu")
-"""Mechanisms that are traced in the fast tests, which takes seconds for each; the slow ones trace all."""
+"""Mechanisms for which the fast tests do what takes seconds for each; the slow ones do it for all."""
 
-TRACED = ("compile", "export", "ONNX")
-
-
-def is_fast(name, column):
-    """Return whether a cell is checked by the fast tests; test_compilation.py compiles "relu" as well."""
-    return column not in TRACED or (name in EXAMPLES and (name, column) != ("relu", "compile"))
+UNTRACED = ("func", "fp16", "bf16")
+FAST = {("softmax", "compile"), *((name, "export") for name in EXAMPLES)}
+"""Cells that the fast tests trace; test_compilation.py compiles "relu" as well."""
 
 
-def slow_unless(condition, *values):
-    return pytest.param(*values, marks=[] if condition else pytest.mark.slow)
+def slow_unless(is_fast, *values):
+    return pytest.param(*values, marks=[] if is_fast else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
     ("name", "column"),
-    [slow_unless(is_fast(name, column), name, column) for name in MECHANISMS for column in CHECKS],
+    [
+        slow_unless(column in UNTRACED or (name, column) in FAST, name, column)
+        for name in MECHANISMS
+        for column in CHECKS
+    ],
 )
 def test_results_are_the_same(name, column):
     convert, tolerance = CHECKS[column]
