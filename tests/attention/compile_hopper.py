@@ -29,16 +29,15 @@ def product_loops(binary: bytes) -> list[list[str]]:
     return [instructions[loop] for loop in inner]
 
 
-def report(kernel, compiled, options, constants) -> None:
+def report(kernel, compiled, options, config) -> None:
     """Print what the tests check; of several loops, the shortest are those of the warpgroups over blocks."""
     over_dims, over_block = PRODUCTS[kernel.__name__]
-    block = constants.get("BT", 128)
-    num = (over_dims * constants["D"] + over_block * block) // 16  # a wgmma sums over 16
+    num = (over_dims * config.D + over_block * config.block) // 16  # a wgmma sums over 16
     found = [x for x in product_loops(compiled.asm["cubin"]) if sum("HGMMA" in i for i in x) == num]
-    found = sorted(found, key=len)[: constants.get("NWG", 2)]
+    found = sorted(found, key=len)[: config.num_warpgroups]
     result = {
         "kernel": kernel.__name__,
-        "head_dim": constants["D"],
+        "head_dim": config.D,
         "options": options,
         "loops": len(found),
         "instructions": len(found[0]),
@@ -71,9 +70,9 @@ def main() -> None:
     """Compile all of them."""
     for dtype, D, options in CALLS:
 
-        def visit(kernel, constants, compiled, dtype=dtype, options=options):
-            if "hopper" in kernel.__module__ and "CREGS" in constants:
-                report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), constants)
+        def visit(kernel, arguments, compiled, dtype=dtype, options=options):
+            if config := arguments.get("CONFIG"):
+                report(kernel, compiled, f"{str(dtype).removeprefix('torch.')} {options}".strip(), config)
 
         with compiling_for(90, visit):
             compile_call(dtype, D, options)

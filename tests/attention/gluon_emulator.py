@@ -225,8 +225,8 @@ def import_emulated(name, namespace=None, local=None, names=(), level=0):
     return modules[name]
 
 
-def emulate(kernel, num_programs, arguments, constants, seed=0, first_program=0):
-    """Run a kernel of relumt.attention.kernels.hopper with the arguments of its launch."""
+def emulate(kernel, num_programs, arguments, seed=0, first_program=0):
+    """Run a kernel of relumt.attention.kernels.hopper with the arguments of its launch, constants included."""
     function = getattr(import_emulated(f"{KERNELS}{kernel.__module__.removeprefix(KERNELS)}"), kernel.__name__)
     converted = [
         Pointer.from_tensor(x) if isinstance(x, torch.Tensor)
@@ -238,4 +238,4 @@ def emulate(kernel, num_programs, arguments, constants, seed=0, first_program=0)
     ]  # fmt: skip
     for pid in range(first_program, num_programs):
         current[:] = [Program(pid, num_programs, seed + pid)]
-        function(*converted, **constants)
+        function(*converted)

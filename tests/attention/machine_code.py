@@ -47,13 +47,14 @@ def longest_loop(binary: bytes) -> list[str]:
 
 @contextmanager
 def compiling_for(capability: int, visit: Callable[[Any, dict[str, Any], Any], None]) -> Iterator[None]:
-    """Compile what is launched inside the block, and call `visit` with the kernel, its constants and what it became."""
+    """Compile what is launched inside the block, and call `visit` with the kernel, its arguments and what it became."""
     target = GPUTarget("cuda", capability, 32)
     triton.runtime.driver.set_active(mock.Mock(get_current_target=lambda: target))
     run = triton.JITFunction.run
 
     def compile_only(kernel, *arguments, warmup, **constants):
-        visit(kernel, constants, run(kernel, *arguments, warmup=True, **constants))
+        named = dict(zip(kernel.arg_names, arguments, strict=False)) | constants
+        visit(kernel, named, run(kernel, *arguments, warmup=True, **constants))
 
     with mock.patch.object(triton.JITFunction, "run", compile_only):
         yield

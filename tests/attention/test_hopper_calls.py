@@ -9,6 +9,7 @@ from torch._dynamo.utils import counters
 pytest.importorskip("triton.experimental.gluon")
 from relumt.attention.kernels import checked_calls
 from relumt.attention.kernels.hopper import cached_launch, launch, prepare, selection
+from relumt.attention.kernels.hopper.kernel_config import KernelConfig
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.self_check import Verdicts, all_configs, verdicts
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
@@ -25,9 +26,7 @@ def launched(emulated, monkeypatch):
     """Return a list of the kernels that are launched, and let calls of 130 queries and keys use them."""
     kernels = []
     emulate = launch.launch
-    monkeypatch.setattr(
-        launch, "launch", lambda kernel, *x, **y: kernels.append(kernel.__name__) or emulate(kernel, *x, **y)
-    )
+    monkeypatch.setattr(launch, "launch", lambda kernel, *x: kernels.append(kernel.__name__) or emulate(kernel, *x))
     monkeypatch.setattr(selection, "is_hopper", lambda device: True)
     monkeypatch.setattr(selection, "MIN_LENGTH", MIN_LENGTH)
     monkeypatch.setenv("RELUMT_KERNELS", "experimental")
@@ -183,7 +182,7 @@ def test_the_last_of_many_sentences_is_where_its_offset_needs_more_than_32_bits(
     B, length = 90_000, 600
     memories = []
 
-    def visit_last_tile(kernel, tiles, *arguments, **constants):
+    def visit_last_tile(kernel, tiles, *arguments):
         def convert(x):
             if isinstance(x, torch.Tensor) and x.is_meta:
                 memories.append(Addresses(x))
@@ -195,10 +194,10 @@ def test_the_last_of_many_sentences_is_where_its_offset_needs_more_than_32_bits(
                 )
             return x
 
-        gluon_emulator.emulate(kernel, tiles, [*map(convert, arguments)], constants, first_program=tiles - 1)
+        gluon_emulator.emulate(kernel, tiles, [*map(convert, arguments)], first_program=tiles - 1)
 
     monkeypatch.setattr(launch, "launch", visit_last_tile)
-    monkeypatch.setattr(prepare, "launch", lambda *arguments, **constants: None)
+    monkeypatch.setattr(prepare, "launch", lambda *arguments: None)
     q, k, v, grad = (
         torch.empty(B, length, H, D, dtype=torch.bfloat16, device="meta").transpose(1, 2) for _ in range(4)
     )
@@ -233,9 +232,9 @@ class RecordingKernel:
         self.__name__, self.compiled, self.launched = name, [], []
 
     def __getitem__(self, grid):
-        def compile_and_launch(*arguments, **constants):
+        def compile_and_launch(*arguments):
             number = len(self.compiled)
-            self.compiled.append((grid, arguments, constants))
+            self.compiled.append((grid, arguments))
             return {(n, 1, 1): lambda *given, n=n: self.launched.append((number, n, given)) for n in range(9)}
 
         return compile_and_launch
@@ -259,18 +258,18 @@ def test_a_launch_is_compiled_again_if_anything_but_addresses_and_the_grid_diffe
         (kernel, first, 2),
         (RecordingKernel("other"), first, 1),
     ]
-    for used, arguments, constant in calls:
-        cached_launch.launch(used, 5, *arguments, N=constant)
+    for used, arguments, stages in calls:
+        cached_launch.launch(used, 5, *arguments, KernelConfig(64, stages))
     assert len(kernel.compiled) == len(calls) - 1 and not kernel.launched
-    again = launch.describe(x.clone(), 64), x.clone(), None, 3, 0.5
-    cached_launch.launch(kernel, 7, *again, N=1)
-    cached_launch.launch(kernel, 7, *again, N=2)
+    again = launch.describe(x.clone(), 64), x.clone(), None, 3, 0.5, KernelConfig(64, 1)
+    cached_launch.launch(kernel, 7, *again)
+    cached_launch.launch(kernel, 7, *again[:-1], KernelConfig(64, 2))
     (first_number, programs, given), (last_number, *_) = kernel.launched
     assert (first_number, last_number, programs) == (0, len(kernel.compiled) - 1, 7)
-    assert len(given) == 6 and all(a is b for a, b in zip(given, (*again, 1), strict=True))
+    assert all(a is b for a, b in zip(given, again, strict=True))
     monkeypatch.setattr(cached_launch, "MAX_KEPT", len(calls))
-    cached_launch.launch(kernel, 5, *first[:3], 5, 0.5, N=1)  # forgets all others
-    cached_launch.launch(kernel, 5, *first, N=1)
+    cached_launch.launch(kernel, 5, *first[:3], 5, 0.5, again[-1])  # forgets all others
+    cached_launch.launch(kernel, 5, *first, again[-1])
     assert len(kernel.compiled) == len(calls) + 1 and len(cached_launch.codes) == 2
 
 

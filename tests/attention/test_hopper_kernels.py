@@ -27,8 +27,8 @@ gl = gluon_emulator.LANGUAGE
 def emulated(monkeypatch):
     """Launch kernels in the emulator, with three programs for all tiles, and fill new tensors with NaN."""
 
-    def emulate(kernel, num_tiles, *arguments, **constants):
-        gluon_emulator.emulate(kernel, min(3, num_tiles), arguments, constants, seed=num_tiles)
+    def emulate(kernel, num_tiles, *arguments):
+        gluon_emulator.emulate(kernel, min(3, num_tiles), arguments, seed=num_tiles)
 
     monkeypatch.setattr(launch, "num_multiprocessors", lambda device: 3)
     monkeypatch.setattr(launch, "launch", emulate)
@@ -111,13 +111,13 @@ def test_bits_are_stored_as_documented_and_read_back_by_rows_and_by_columns(N):
     assert words.count_nonzero() == words[2, 32:].count_nonzero()
 
     ones = Value(torch.full((64, 64), -1, dtype=torch.int32))
-    by_rows = layouts.load_row_words(Pointer.from_tensor(words), integer(2), 64, 128, ones)
+    by_rows = layouts.load_row_words(Pointer.from_tensor(words), integer(2), 64, 128, 128)
     assert torch.equal(layouts.keep_columns(ones, by_rows).x, masks_of(pairs).x)
 
     pointer = Pointer.from_tensor(launch.in_pairs(words))
     for first in (0, 64):  # columns of the bits are rows now
         ones = Value(torch.full((64, 32), -1, dtype=torch.int32))
-        by_columns = layouts.load_words(pointer, integer(2), 64, 128, ones)
+        by_columns = layouts.load_words(pointer, integer(2), 64, 128, 64)
         expected = masks_of(pairs[:, first : first + 64].T.contiguous())
         assert torch.equal(layouts.keep(ones, by_columns, first).x, expected.x)
 

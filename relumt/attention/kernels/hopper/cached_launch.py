@@ -9,30 +9,31 @@ from typing import Any
 
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from relumt.attention.kernels.hopper.kernel_config import KernelConfig
+
 MAX_KEPT = 4096
 """How much is kept, before all is forgotten: there is something for each combination of lengths."""
+VALUES = frozenset((bool, int, float, NoneType, KernelConfig))
 
 codes: dict[tuple[Any, ...], Any] = {}
 
 
-def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, programs: int, *arguments: Any) -> None:
     """Launch a kernel on the current device, with Triton's default options.
 
     Args:
         kernel: a function decorated with `triton.jit` or `gluon.jit`.
         programs: size of the grid.
-        arguments: descriptors for TMA, whose blocks the constants decide, tensors, numbers, and None.
-        constants: the kernel's constants.
+        arguments: descriptors for TMA, whose blocks the constants decide, tensors, and `VALUES`, the constants last.
     """
-    kinds = [x if type(x) in (int, float, NoneType) else kind(x) for x in arguments]
-    key = (kernel.__name__, *constants.values(), *kinds)
+    key = (kernel.__name__, *[x if type(x) in VALUES else kind(x) for x in arguments])
     code = codes.get(key)
     if code is not None:
-        code[programs, 1, 1](*arguments, *constants.values())  # of the constants, only their number counts
+        code[programs, 1, 1](*arguments)  # of the constants, only their number counts
         return
     if len(codes) >= MAX_KEPT:
         codes.clear()
-    codes[key] = kernel[programs,](*arguments, **constants)
+    codes[key] = kernel[programs,](*arguments)
 
 
 def kind(x: Any) -> Any:

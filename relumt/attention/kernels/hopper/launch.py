@@ -24,24 +24,21 @@ from relumt.attention.kernels.hopper.dkdv import backward_dkdv
 from relumt.attention.kernels.hopper.dq import backward_dq
 from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
 from relumt.attention.kernels.hopper.forward import forward as forward_kernel
+from relumt.attention.kernels.hopper.kernel_config import KernelConfig
 from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
 from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
 from relumt.attention.kernels.pointwise_params import Activation, exponent
 from relumt.attention.kernels.pointwise_triton import new_gradients, new_outputs
 
-THREE_WARPGROUPS = {"NWG": 3, "BN": BLOCK, "STAGES": 3, "CREGS": 160}
-TWO_WARPGROUPS = {"NWG": 2, "BN": BLOCK, "STAGES": 3, "CREGS": 240}
+make_config = functools.cache(KernelConfig)  # making one takes 3 µs
+
+THREE_WARPGROUPS = {"num_warpgroups": 3, "stages": 3, "registers": 160}
+TWO_WARPGROUPS = {"stages": 3}
 """Configurations of the forward kernel. Three warpgroups are faster, but lack registers for two options or D = 128."""
-DQ_CONFIG = {"BN": BLOCK, "STAGES": 3, "CREGS": 240}
-DQ_STATS_CONFIG = {"STAGES": 2, "CREGS": 240}
-DKDV_CONFIG = {
-    64: {"BT": BLOCK, "STAGES": 2, "CREGS": 240},
-    128: {"BT": BLOCK // 2, "STAGES": 4, "CREGS": 240},
-}
-DKDV_STATS_CONFIG = {
-    64: {"BT": BLOCK // 2, "STAGES": 3, "CREGS": 240},
-    128: {"BT": BLOCK // 2, "STAGES": 4, "CREGS": 240},
-}
+DQ_CONFIG = {"stages": 3}
+DQ_STATS_CONFIG = {"stages": 2}
+DKDV_CONFIG = {64: {"stages": 2}, 128: {"block": BLOCK // 2, "stages": 4}}
+DKDV_STATS_CONFIG = {64: {"block": BLOCK // 2, "stages": 3}, 128: {"block": BLOCK // 2, "stages": 4}}
 """Configurations of the other kernels. Those of `dkdv` are by D: gradients of k and v take D registers per thread.
 
 Kernels for "stats" also compute powers of ReLU.
@@ -76,15 +73,17 @@ def run_forward(
     threshold -= threshold >> 31 << 32  # as int32
     scale = output_scale(dropout_p, q.dtype)
     has_registers = D == 64 and is_causal + (row_sums > 0) + (kept is not None) < 2  # for three warpgroups
-    config = THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS
-    tiles = B * H * -(-T // (64 * config["NWG"]))
+    config = make_config(
+        **THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS,
+        D=D, is_causal=is_causal, is_padded=padding is not None, has_dropout=kept is not None, row_sums=row_sums,
+        exponent=exponent(activation), is_shifted=bias is not None,
+    )  # fmt: skip
+    tiles = B * H * -(-T // (64 * config.num_warpgroups))
     launch(
         forward_kernel, tiles,
         describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
         factor, *factor.stride(), *with_stride(bias, B), weight_sum, w_log_w, kept, seed, threshold, scale,
-        H, T, S, tiles,
-        **config, D=D, CAUSAL=is_causal, PADDED=padding is not None, ROW_SUMS=row_sums, DROPOUT=kept is not None,
-        EXPONENT=exponent(activation), SHIFTED=bias is not None,
+        H, T, S, tiles, config,
     )  # fmt: skip
     return output, weight_sum, w_log_w, kept
 
@@ -113,16 +112,16 @@ def run_backward(
     if not has_factor:
         grad_output = scale_rows(grad_output, factor, scale, p)
     bits = new_bits(q, T, S) if terms is None and p == 1 else None
-    flags = {"CAUSAL": is_causal, "PADDED": padding is not None, "HAS_FACTOR": has_factor}
-    options = {"DROPOUT": kept is not None, "ROW_GRADS": row_grads, "EXPONENT": p, "SHIFTED": is_shifted}
+    flags = {"D": D, "is_causal": is_causal, "is_padded": padding is not None, "has_factor": has_factor}
+    options = {"has_dropout": kept is not None, "row_sums": row_grads, "exponent": p, "is_shifted": is_shifted}
     factors = [factor, factor.stride(0), scale]
     biases = with_stride(bias, B)
-    config = (DKDV_STATS_CONFIG if bits is None else DKDV_CONFIG)[D]
+    config = make_config(**(DKDV_STATS_CONFIG if bits is None else DKDV_CONFIG)[D], **flags, **options)
     tiles = B * H * -(-S // BLOCK)
     launch(
-        backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config["BT"]) for x in (q, grad_output)),
+        backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config.block) for x in (q, grad_output)),
         *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors, *biases,
-        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles, **config, D=D, **flags, **options,
+        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles, config,
     )  # fmt: skip
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = describe_keys(k, v, padding, BLOCK)
     tiles = B * H * -(-T // BLOCK)
@@ -130,13 +129,13 @@ def run_backward(
     if bits is not None:
         launch(
             backward_dq, tiles, describe(grad_output, 64), v_desc, k_desc, zeroed_v_desc, zeroed_k_desc, *gradient,
-            in_pairs(bits), H, T, S, tiles, **DQ_CONFIG, D=D, **flags,
+            in_pairs(bits), H, T, S, tiles, make_config(**DQ_CONFIG, **flags),
         )  # fmt: skip
     else:
         launch(
             backward_dq_stats, tiles, describe(q, 64), describe(grad_output, 64),
             k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, *biases, kept, terms, H, T, S, tiles,
-            **DQ_STATS_CONFIG, D=D, **flags, **options,
+            make_config(**DQ_STATS_CONFIG, **flags, **options),
         )  # fmt: skip
     return grad_q, grad_k, grad_v
 
@@ -224,7 +223,7 @@ def num_multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
 
 
-def launch(kernel: Any, tiles: int, *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, tiles: int, *arguments: Any) -> None:
     """Launch a persistent kernel."""
     device = arguments[0].base.device
-    cached_launch.launch(kernel, min(num_multiprocessors(device), tiles), *arguments, **constants)
+    cached_launch.launch(kernel, min(num_multiprocessors(device), tiles), *arguments)

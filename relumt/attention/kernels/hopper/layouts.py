@@ -34,6 +34,12 @@ def range_scale(dtype):
 
 
 @gluon.jit
+def zeros(n: gl.constexpr):
+    """Return an empty accumulator [64, n]."""
+    return gl.zeros([64, n], gl.float32, mma_layout(n))
+
+
+@gluon.jit
 def add(a, b):
     """Return a + b, for reductions."""
     return a + b
@@ -52,8 +58,9 @@ def split_columns(x):
 
 
 @gluon.jit
-def pack(even, odd, dtype: gl.constexpr):
-    """Round: twice [M, N/2] float32 -> [M, N/2] int32. Numbers beyond float16's range become infinite."""
+def pack(x, dtype: gl.constexpr):
+    """Round: [M, N] float32 -> [M, N/2] int32. Numbers beyond float16's range become infinite."""
+    even, odd = split_columns(x)
     if dtype == gl.float16:
         return gl.inline_asm_elementwise(
             "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", [even * range_scale(dtype), odd * range_scale(dtype)],
@@ -66,8 +73,9 @@ def pack(even, odd, dtype: gl.constexpr):
 
 
 @gluon.jit
-def pack_relu(even, odd, dtype: gl.constexpr):
-    """Apply ReLU and round in one instruction: twice [M, N/2] float32 -> [M, N/2] int32. NaN stays NaN."""
+def pack_relu(x, dtype: gl.constexpr):
+    """Apply ReLU and round in one instruction: [M, N] float32 -> [M, N/2] int32. NaN stays NaN."""
+    even, odd = split_columns(x)
     if dtype == gl.float16:
         return gl.inline_asm_elementwise(
             "cvt.rn.relu.satfinite.f16x2.f32 $0, $2, $1;", "=r,r,r",
@@ -91,6 +99,19 @@ def unpack(x, dtype: gl.constexpr):
             "mov.b32 {$0, $1}, $2;", "=h,=h,r", [x], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
         )
     return gl.join(even, odd).reshape([x.shape[0], 2 * x.shape[1]])
+
+
+@gluon.jit
+def unpack_operand(x, dtype: gl.constexpr, D: gl.constexpr):
+    """Invert `pack`, for the left operand of a product [64, D]."""
+    return gl.convert_layout(unpack(x, dtype), operand_a(D))
+
+
+@gluon.jit
+def packed_zeros(n: gl.constexpr):
+    """Return what `pack` makes of zeros [64, n]."""
+    even, _ = split_columns(zeros(n))
+    return even.to(gl.int32)
 
 
 @gluon.jit
@@ -156,18 +177,17 @@ def store_bits(Bits, masks, block, first, num_rows, previous=None):
 
 
 @gluon.jit
-def load_words(Words, block, first_column, num_columns, like):
+def load_words(Words, block, first_column, num_columns, N: gl.constexpr):
     """Load the words of a tile [64, N] whose rows are the columns of the bits: [8, N/2] int32, for `keep`.
 
     Args:
         Words: [blocks, num_columns/2, 8] int32, two words of `store_bits` in one.
         block: which block of `Words`: the one that has the tile's rows as bits.
         first_column: the tile's first column, a row for `store_bits`.
-        like: a tensor [64, N/2] with the layout of packed numbers.
     """
-    layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, like.reshape([4, 2, 8, like.shape[1]]).type.layout))
+    layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, packed_zeros(N).reshape([4, 2, 8, N // 2]).type.layout))
     row = gl.arange(0, 8, layout=gl.SliceLayout(1, layout))
-    pair = gl.arange(0, like.shape[1], layout=gl.SliceLayout(0, layout))
+    pair = gl.arange(0, N // 2, layout=gl.SliceLayout(0, layout))
     Words += (block.to(gl.int64) * num_columns + first_column) * 4  # in two steps, as in `store_bits`
     return gl.load(Words + (pair[None, :] * 8 + row[:, None]))
 
@@ -193,14 +213,13 @@ def keep(packed, word, first_row):
 
 
 @gluon.jit
-def load_row_words(Bits, block, first, num_rows, like):
+def load_row_words(Bits, block, first, num_rows, N: gl.constexpr):
     """Load the bits that `store_bits` stored for a tile [64, N]: [64, 4] int32, for `keep_columns`.
 
     Args:
         Bits, block, first, num_rows: see `store_bits`; rows after `num_rows` have no bits.
-        like: a tensor [64, N/2] with the layout of packed numbers.
     """
-    layout: gl.constexpr = gl.SliceLayout(1, like.reshape([64, like.shape[1] // 4, 4]).type.layout)
+    layout: gl.constexpr = gl.SliceLayout(1, packed_zeros(N).reshape([64, N // 8, 4]).type.layout)
     row = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
     lane = gl.arange(0, 4, layout=gl.SliceLayout(0, layout))
     Bits += (block.to(gl.int64) * num_rows + first) * 8  # in two steps, as in `store_bits`
@@ -230,10 +249,15 @@ def add_pairs(a, b, dtype: gl.constexpr):
 
 
 @gluon.jit
-def store_gradient(Grad, g_b, g_h, g_r, x, bh, first, H, num_rows, D: gl.constexpr):
-    """Store x [64, D] as the rows of Grad [B, H, num_rows, D] from `first` on."""
+def store_rows(output, x, bh, first, H, num_rows, D: gl.constexpr):
+    """Store x [64, D] as rows from `first` on.
+
+    Args:
+        output: a tensor [B, H, num_rows, D], and its strides but the last, which is 1.
+    """
+    Out, o_b, o_h, o_r = output
     rows = first + gl.arange(0, 64, layout=gl.SliceLayout(1, mma_layout(D)))
     dims = gl.arange(0, D, layout=gl.SliceLayout(0, mma_layout(D)))
-    start = (bh // H).to(gl.int64) * g_b + (bh % H).to(gl.int64) * g_h
-    at = start + rows[:, None].to(gl.int64) * g_r + dims[None, :]
-    gl.store(Grad + at, x.to(Grad.dtype.element_ty), mask=(rows < num_rows)[:, None])
+    start = (bh // H).to(gl.int64) * o_b + (bh % H).to(gl.int64) * o_h
+    at = start + rows[:, None].to(gl.int64) * o_r + dims[None, :]
+    gl.store(Out + at, x.to(Out.dtype.element_ty), mask=(rows < num_rows)[:, None])

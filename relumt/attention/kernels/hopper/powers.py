@@ -1,9 +1,9 @@
 """Powers of ReLU: weights, their derivatives and factors.
 
     w_ij = ReLU(f s_ij)^p = F r_ij^p,   r_ij = ReLU(s_ij),          F = f^p
-    w_ij = ReLU(f s_ij + b)^p = r_ij^p, r_ij = ReLU(f s_ij + b),    F = 1       if SHIFTED
+    w_ij = ReLU(f s_ij + b)^p = r_ij^p, r_ij = ReLU(f s_ij + b),    F = 1       with a shift
 
-EXPONENT is p. Kernels compute r^p and multiply sums of it by F; scores s are scaled late, too, unless there is a shift.
+Kernels compute r^p and multiply sums of it by F; scores s are scaled late, too, unless there is a shift.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -11,7 +11,7 @@ EXPONENT is p. Kernels compute r^p and multiply sums of it by F; scores s are sc
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from relumt.attention.kernels.hopper.layouts import pack, split_columns, split_pairs
+from relumt.attention.kernels.hopper.layouts import pack, split_pairs
 
 
 @gluon.jit
@@ -48,46 +48,49 @@ def power(x, n: gl.constexpr):
 
 
 @gluon.jit
-def late_factor(f, EXPONENT: gl.constexpr, SHIFTED: gl.constexpr):
+def late_factor(f, CONFIG: gl.constexpr):
     """Return F, what sums of r^p are multiplied by, for a tensor of factors."""
-    return gl.full_like(f, 1.0) if SHIFTED else power(f, EXPONENT)
+    return gl.full_like(f, 1.0) if CONFIG.is_shifted else power(f, CONFIG.exponent)
 
 
 @gluon.jit
-def slope_factor(f, EXPONENT: gl.constexpr, SHIFTED: gl.constexpr):
-    """Return what sums of r^(p-1) are multiplied by to be derivatives of weights with respect to scores."""
-    factor = f if SHIFTED else power(f, EXPONENT)
-    return factor * EXPONENT if EXPONENT > 1 else factor
+def scale_gradient(x, f, scale, CONFIG: gl.constexpr):
+    """Multiply sums of dS, whose derivatives are r^(p-1) here, by what they left out; f is the sentence's factor."""
+    if CONFIG.has_factor:
+        x *= (f if CONFIG.is_shifted else power(f, CONFIG.exponent)) * CONFIG.exponent * scale
+    elif CONFIG.exponent > 1:
+        x *= CONFIG.exponent
+    return x
 
 
 @gluon.jit
-def load_shift(Factor, f_b, Bias, bias_b, b, SHIFTED: gl.constexpr):
-    """Return f and b of a sentence, which scores are shifted by; zeros if not SHIFTED."""
-    if SHIFTED:
+def load_shift(Factor, f_b, Bias, bias_b, b, CONFIG: gl.constexpr):
+    """Return f and b of a sentence, which scores are shifted by; zeros without a shift."""
+    if CONFIG.is_shifted:
         return gl.load(Factor + b * f_b), gl.load(Bias + b * bias_b)
     else:
         return 0.0, 0.0
 
 
 @gluon.jit
-def shift_scores(s, shift, SHIFTED: gl.constexpr):
-    """Return f s + b with the results of `load_shift`, or s if not SHIFTED."""
-    return s * shift[0] + shift[1] if SHIFTED else s
+def shift_scores(s, shift, CONFIG: gl.constexpr):
+    """Return f s + b with the results of `load_shift`, or s without a shift."""
+    return s * shift[0] + shift[1] if CONFIG.is_shifted else s
 
 
 @gluon.jit
-def load_terms(RowTerms, first, queries, ROW_GRADS: gl.constexpr):
-    """Load a and b of `row_terms` for queries that begin at `first`; b is 0 unless ROW_GRADS is 2."""
-    if ROW_GRADS == 2:
+def load_terms(RowTerms, first, queries, CONFIG: gl.constexpr):
+    """Load a and b of `row_terms` for queries that begin at `first`; b is 0 unless `row_sums` is 2."""
+    if CONFIG.row_sums == 2:
         return split_pairs(gl.load(RowTerms + first + queries))
-    elif ROW_GRADS == 1:
+    elif CONFIG.row_sums == 1:
         return gl.load(RowTerms + first + queries), 0.0
     else:
         return 0.0, 0.0
 
 
 @gluon.jit
-def row_terms(terms, x, AXIS: gl.constexpr, ROW_GRADS: gl.constexpr):
+def row_terms(terms, x, AXIS: gl.constexpr, CONFIG: gl.constexpr):
     """Return what row sums add to gradients [64, N]: a + b log2 x, or a if there is none of Σ w log w.
 
     Args:
@@ -96,7 +99,7 @@ def row_terms(terms, x, AXIS: gl.constexpr, ROW_GRADS: gl.constexpr):
         AXIS: the dimension of keys.
     """
     a, b = terms
-    if ROW_GRADS == 2:
+    if CONFIG.row_sums == 2:
         return a.expand_dims(AXIS) + b.expand_dims(AXIS) * fast_log2(at_least_tiny(x))
     else:
         return gl.broadcast(a.expand_dims(AXIS), x)[0]
@@ -105,20 +108,19 @@ def row_terms(terms, x, AXIS: gl.constexpr, ROW_GRADS: gl.constexpr):
 @gluon.jit
 def pack_product(a, b, dtype: gl.constexpr):
     """Round a b: [64, N] float32 -> [64, N/2] int32."""
-    even, odd = split_columns(a * b)
-    return pack(even, odd, dtype)
+    return pack(a * b, dtype)
 
 
 @gluon.jit
-def score_gradients(grad_p, slope, terms, AXIS: gl.constexpr, dtype: gl.constexpr, ROW_GRADS: gl.constexpr):
+def score_gradients(grad_p, slope, terms, AXIS: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
     """Return gradients of scores without their factor, packed, for p > 1: r^(p-1) (dW + a + b log2 r^(p-1)).
 
     Returns:
         Gradients of pairs that dropout keeps, and of those that it drops. Products are rounded after sums, because dW
         and a cancel where weights are divided by their sum.
     """
-    if ROW_GRADS:
-        x = row_terms(terms, slope, AXIS, ROW_GRADS)
+    if CONFIG.row_sums:
+        x = row_terms(terms, slope, AXIS, CONFIG)
         return pack_product(slope, grad_p + x, dtype), pack_product(slope, x, dtype)
     else:
         kept = pack_product(slope, grad_p, dtype)

@@ -59,7 +59,7 @@ def prepare_padding(
     zeroed_k, zeroed_v = (torch.empty(B, H, S, D, dtype=x.dtype, device=x.device) for x in (k, v))
     launch(
         copy_visible_keys, B * H * blocks, k, *k.stride()[:3], v, *v.stride()[:3], key_bytes(key_mask), mixed, visible,
-        zeroed_k, zeroed_v, H, S, D=D, BLOCK=BLOCK,
+        zeroed_k, zeroed_v, H, S, D, BLOCK,
     )  # fmt: skip
     return Padding(key_bounds, mixed, visible, zeroed_k, zeroed_v)
 
@@ -104,7 +104,7 @@ def scale_rows(x: Tensor, factor: Tensor, scale: float, exponent: int) -> Tensor
     scaled = torch.empty(B, T, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
     launch(
         multiply_rows, triton.cdiv(B * T * H, BLOCK), x, *x.stride()[:3], factor, *factor.stride(), scale, scaled,
-        B * T * H, H, T, D=D, BLOCK=BLOCK, EXPONENT=exponent,
+        B * T * H, H, T, D, BLOCK, exponent,
     )  # fmt: skip
     return scaled
 
@@ -151,8 +151,8 @@ def row_terms(
     blocks = B * H * triton.cdiv(T, BLOCK)
     terms = torch.empty(blocks * BLOCK, 1 if h is None else 2, dtype=torch.float32, device=g.device)
     launch(
-        compute_row_terms, blocks, g, h, factor, *factor.stride(), scale, terms, H, T,
-        EXPONENT=exponent, SHIFTED=is_shifted, HAS_FACTOR=has_factor, BLOCK=BLOCK,
+        compute_row_terms, blocks, g, h, factor, *factor.stride(), scale, terms, H, T, exponent, is_shifted, has_factor,
+        BLOCK,
     )  # fmt: skip
     return terms if h is None else terms.view(torch.int64)
 

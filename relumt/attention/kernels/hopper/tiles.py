@@ -53,6 +53,43 @@ def query_blocks(first_real, after_real, key_block, T, S, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
+def query_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: gl.constexpr):
+    """Return what warpgroup w computes of a tile of queries.
+
+    Returns:
+        Indices of the sentence and head, of the sentence, and of the head in it; the first query of the warpgroup; the
+        first block of keys that the tile visits, and the one after its last.
+    """
+    H, T, S, _ = sizes
+    ROWS: gl.constexpr = 64 * CONFIG.num_warpgroups
+    bh, position = locate(tile, tiles_per_head, CONFIG.is_causal)
+    b = bh // H
+    h = bh % H
+    first = position * ROWS + 64 * w
+    first_real, after_real = load_bounds(KeyBounds, b, S, CONFIG.is_padded)
+    start, stop = key_blocks(first_real, after_real, position * ROWS + ROWS - 1, T, S, CONFIG.is_causal)
+    return (bh, b, h), first, (start, stop)
+
+
+@gluon.jit
+def key_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: gl.constexpr):
+    """Return what warpgroup w computes of a tile of 128 keys.
+
+    Returns:
+        Indices as in `query_tile`; the tile's block of keys; the first key of the warpgroup; the first block of 128
+        queries that the tile visits, and the one after its last.
+    """
+    H, T, S, _ = sizes
+    bh, block = locate(tile, tiles_per_head, CONFIG.is_causal)
+    b = bh // H
+    h = bh % H
+    first = block * 128 + 64 * w
+    first_real, after_real = load_bounds(KeyBounds, b, S, CONFIG.is_padded)
+    start, stop = query_blocks(first_real, after_real, block, T, S, CONFIG.is_causal)
+    return (bh, b, h), block, first, (start, stop)
+
+
+@gluon.jit
 def load_bounds(KeyBounds, b, S, PADDED: gl.constexpr):
     """Return the index of a sentence's first real key and the index after its last one."""
     first_real = 0
