@@ -125,9 +125,10 @@ def wait_for(barrier, phase):
 
 def copy_by_tma(descriptor, at, barrier, buffer):
     block = torch.zeros(descriptor.block_shape, dtype=buffer.dtype)
-    bounds = [(int(i), min(int(i) + n, size)) for i, n, size in zip(at, block.shape, descriptor.shape, strict=True)]
+    shape = [int(n) for n in descriptor.shape]
+    bounds = [(int(i), min(int(i) + n, size)) for i, n, size in zip(at, block.shape, shape, strict=True)]
     if all(start < stop for start, stop in bounds):
-        x = torch.as_strided(descriptor.base, descriptor.shape, descriptor.strides)
+        x = torch.as_strided(descriptor.base, shape, descriptor.strides)
         x = x[tuple(slice(*bound) for bound in bounds)]
         block[tuple(slice(n) for n in x.shape)] = x
     assert buffer.x.shape == block.shape
@@ -231,7 +232,7 @@ def emulate(kernel, num_programs, arguments, seed=0, first_program=0):
     converted = [
         Pointer.from_tensor(x) if isinstance(x, torch.Tensor)
         else integer(x) if isinstance(x, int)
-        else SimpleNamespace(**vars(x), dtype=x.base.dtype)
+        else SimpleNamespace(**vars(x) | {"dtype": x.base.dtype, "shape": [integer(n) for n in x.shape]})
         if hasattr(x, "block_shape")
         else x
         for x in arguments

@@ -248,10 +248,10 @@ def differentiate(grad_p, slope, terms, masks, dtype: gl.constexpr, CONFIG: gl.c
         return dropped ^ (kept ^ dropped) & masks if CONFIG.has_dropout else kept
 
 
-@gluon.jit(do_not_specialize=["f_b", "bias_b", "H", "T", "S", "num_tiles"])
+@gluon.jit(do_not_specialize=["f_b", "bias_b", "num_tiles"])
 def backward_dkdv(
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc, KeyBounds, Mixed, Visible, GradK, gk_b, gk_h, gk_s,
-    GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Bias, bias_b, Kept, Bits, RowTerms, H, T, S, num_tiles,
+    GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Bias, bias_b, Kept, Bits, RowTerms, num_tiles,
     CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dK and dV with two warpgroups.
@@ -272,7 +272,7 @@ def backward_dkdv(
     """
     v_bufs = allocate_buffers(v_desc, CONFIG.num_warpgroups, 64, CONFIG)
     rings = allocate(k_desc, q_desc, do_desc, CONFIG)
-    sizes = (H, T, S, num_tiles)
+    sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
     inputs = (
         v_bufs, rings, ((GradK, gk_b, gk_h, gk_s), (GradV, gv_b, gv_h, gv_s)), (Factor, f_b, scale), (Bias, bias_b),
         (Kept, Bits, RowTerms), (KeyBounds, Visible), sizes,

@@ -99,10 +99,10 @@ def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
         store_rows(gradient, grad_q, bh, first, H, T, CONFIG.D)
 
 
-@gluon.jit(do_not_specialize=["f_b", "H", "T", "S", "num_tiles"])
+@gluon.jit(do_not_specialize=["f_b", "num_tiles"])
 def backward_dq(
     q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, GradQ, o_b, o_h, o_t, Factor, f_b, scale,
-    Bits, H, T, S, num_tiles, CONFIG: gl.constexpr,
+    Bits, num_tiles, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ with two warpgroups: their tiles of 128 queries are the blocks for which `dkdv` writes bits.
 
@@ -116,7 +116,7 @@ def backward_dq(
         num_tiles: B*H*ceil(T / 128).
     """
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
-    sizes = (H, T, S, num_tiles)
+    sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
     inputs = (rings, (GradQ, o_b, o_h, o_t), (Factor, f_b, scale), Bits, KeyBounds, sizes)
     keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
     sources = ((q_desc,), (rings[0][0],), rings, keys, (KeyBounds, Mixed), sizes)

@@ -148,10 +148,10 @@ def differentiate(grad_p, slope, terms, word, dtype: gl.constexpr, CONFIG: gl.co
         return keep_columns(kept ^ dropped, word) ^ dropped if CONFIG.has_dropout else kept
 
 
-@gluon.jit(do_not_specialize=["f_b", "bias_b", "H", "T", "S", "num_tiles"])
+@gluon.jit(do_not_specialize=["f_b", "bias_b", "num_tiles"])
 def backward_dq_stats(
     q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, GradQ, o_b, o_h, o_t,
-    Factor, f_b, scale, Bias, bias_b, Kept, RowTerms, H, T, S, num_tiles, CONFIG: gl.constexpr,
+    Factor, f_b, scale, Bias, bias_b, Kept, RowTerms, num_tiles, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ with two warpgroups.
 
@@ -166,7 +166,7 @@ def backward_dq_stats(
     """
     do_bufs = allocate_buffers(do_desc, CONFIG.num_warpgroups, 64, CONFIG)
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
-    sizes = (H, T, S, num_tiles)
+    sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
     inputs = (
         do_bufs, rings, (GradQ, o_b, o_h, o_t), (Factor, f_b, scale), (Bias, bias_b), (Kept, RowTerms), KeyBounds, sizes
     )  # fmt: skip

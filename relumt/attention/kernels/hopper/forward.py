@@ -192,16 +192,16 @@ def store_sums(sums, factors, row_sums, bh, first, H, T, CONFIG: gl.constexpr):
         gl.store(WLogW + at, f * LN_2 * (CONFIG.exponent * sum_l + gl.log2(f) * sum_w), mask=queries < T)
 
 
-@gluon.jit(do_not_specialize=["f_b", "f_t", "bias_b", "threshold", "H", "T", "S", "num_tiles"])
+@gluon.jit(do_not_specialize=["f_b", "f_t", "bias_b", "threshold", "num_tiles"])
 def forward(
     q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, Visible, Out, o_b, o_h, o_t,
-    Factor, f_b, f_t, Bias, bias_b, WeightSum, WLogW, Kept, Seed, threshold, scale, H, T, S, num_tiles,
+    Factor, f_b, f_t, Bias, bias_b, WeightSum, WLogW, Kept, Seed, threshold, scale, num_tiles,
     CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute attention.
 
     Args:
-        q_desc, k_desc, v_desc: descriptors of q, k and v.
+        q_desc, k_desc, v_desc: descriptors of q, k and v, whose shapes contain H, T and S.
         zeroed_k_desc, zeroed_v_desc: if `is_padded`, of copies that are 0 at hidden keys, in blocks that have some.
         KeyBounds, Mixed, Visible: see `prepare.Padding`, if `is_padded`.
         Out: [B, H, T, D] with strides o_b, o_h, o_t, 1.
@@ -216,7 +216,7 @@ def forward(
         num_tiles: B*H*ceil(T / (64 * number of warpgroups)).
     """
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
-    sizes = (H, T, S, num_tiles)
+    sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
     inputs = (
         rings, (Out, o_b, o_h, o_t), (Factor, f_b, f_t, scale), (Bias, bias_b), (WeightSum, WLogW),
         (Kept, Seed, threshold), (KeyBounds, Mixed, Visible), sizes,

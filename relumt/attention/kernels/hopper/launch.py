@@ -62,7 +62,6 @@ def run_forward(
         each pair that dropout keeps (see `layouts`), [B·H·⌈S/128⌉, ⌈T/128⌉·64, 8, 2] int16, or None without dropout.
     """
     B, H, T, D = q.shape
-    S = k.shape[2]
     q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
     factor = factor.expand(B, T)
     padding = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
@@ -82,8 +81,8 @@ def run_forward(
     launch(
         forward_kernel, tiles,
         describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
-        factor, *factor.stride(), *with_stride(bias, B), weight_sum, w_log_w, kept, seed, threshold, scale,
-        H, T, S, tiles, config,
+        factor, *factor.stride(), *with_stride(bias, B), weight_sum, w_log_w, kept, seed, threshold, scale, tiles,
+        config,
     )  # fmt: skip
     return output, weight_sum, w_log_w, kept
 
@@ -121,7 +120,7 @@ def run_backward(
     launch(
         backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config.block) for x in (q, grad_output)),
         *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors, *biases,
-        None if kept is None else in_pairs(kept), bits, terms, H, T, S, tiles, config,
+        None if kept is None else in_pairs(kept), bits, terms, tiles, config,
     )  # fmt: skip
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = describe_keys(k, v, padding, BLOCK)
     tiles = B * H * -(-T // BLOCK)
@@ -129,12 +128,12 @@ def run_backward(
     if bits is not None:
         launch(
             backward_dq, tiles, describe(grad_output, 64), v_desc, k_desc, zeroed_v_desc, zeroed_k_desc, *gradient,
-            in_pairs(bits), H, T, S, tiles, make_config(**DQ_CONFIG, **flags),
+            in_pairs(bits), tiles, make_config(**DQ_CONFIG, **flags),
         )  # fmt: skip
     else:
         launch(
             backward_dq_stats, tiles, describe(q, 64), describe(grad_output, 64),
-            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, *biases, kept, terms, H, T, S, tiles,
+            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, *biases, kept, terms, tiles,
             make_config(**DQ_STATS_CONFIG, **flags, **options),
         )  # fmt: skip
     return grad_q, grad_k, grad_v
