@@ -73,7 +73,10 @@ def normal(*sizes):
 
 
 # The interpreter adds the terms of an eighth of a distance one by one; a GPU may add partial sums, which rounds less.
-@pytest.mark.parametrize(("distance", "tolerance"), [(1.15, 2.5e-4), (2.0, 6e-4), (3.0, 1.6e-3)])
+@pytest.mark.parametrize(
+    ("distance", "tolerance"),
+    [(1.15, 2.5e-4), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2.0, 6e-4), (3.0, 1.6e-3)))],
+)
 def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     q, k, v = normal((32, 64), (40, 64), (40, 64))
     # The mean of |q − k|₁/√D is `distance`, as at initialization with InhibitorOptions.initial_distance.
@@ -83,7 +86,7 @@ def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     assert ((actual - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("head_dim", [16, 128])
+@pytest.mark.parametrize("head_dim", [16, pytest.param(128, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("inputs", ["large", "equal", "at the hinge", "one dimension", "rounded up"])
 def test_half_precision_keeps_its_bound(inputs, head_dim):
     gamma = math.sqrt(head_dim)
