@@ -2,10 +2,10 @@
 
     s_ij = f_i·(q_i·k_j) + b_i,    w_ij = φ(s_ij) for visible keys, else 0,    out_i = Σ_j w_ij v_j
 
-φ is ReLU or the sigmoid. There is no softmax normalizer, so every block of keys contributes independently: no row
-maximum, no rescaling, and only q, k and v are saved for the backward pass. The row sums that the regularizer needs,
-Σ_j w_ij and Σ_j w_ij log w_ij, are accumulated in the same loop. The backward pass computes the weights again, with the
-same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
+φ is a power of ReLU or the sigmoid. There is no softmax normalizer, so every block of keys contributes independently:
+no row maximum, no rescaling, and only q, k and v are saved for the backward pass. The row sums that the regularizer
+needs, Σ_j w_ij and Σ_j w_ij log w_ij, are accumulated in the same loop. The backward pass computes the weights again,
+with the same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
 """
 
 from collections.abc import Sequence

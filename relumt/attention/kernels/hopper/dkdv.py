@@ -82,7 +82,7 @@ def load_tiles(sources, CONFIG: gl.constexpr):
         _bh, b, h = head
         is_mixed = 0
         if CONFIG.is_padded:
-            is_mixed = gl.load(Mixed + b * gl.cdiv(S, 128) + block)
+            is_mixed = gl.load(Mixed + b * tiles_per_head + block)
         for w in gl.static_range(NWG):
             at = [b, h, block * 128 + 64 * w, 0]
             mbarrier.wait(kv_empty.index(w), (turn & 1) ^ 1)

@@ -14,10 +14,19 @@ a pair needs two products instead of three:
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
 
 from relumt.attention.kernels.hopper.layouts import keep, load_words, pack, store_rows, unpack_operand, zeros
-from relumt.attention.kernels.hopper.pipeline import allocate, get_block, producer, receive, release, start_scores, wait
+from relumt.attention.kernels.hopper.pipeline import (
+    allocate,
+    get_block,
+    producer,
+    receive,
+    release,
+    start_scores,
+    start_sum,
+    wait,
+)
 from relumt.attention.kernels.hopper.powers import scale_gradient
 from relumt.attention.kernels.hopper.tiles import query_tile
 
@@ -59,8 +68,7 @@ def visit_keys(q, rings, w, count, blocks, first, words, CONFIG: gl.constexpr):
         s = start_scores(q, get_block(k_ring, n, CONFIG), CONFIG)
         word = next_word  # loaded one block ahead: L2 takes as long as the products of a block
         next_word = load_words(Bits, block, gl.minimum(j + 1, stop - 1) * BN, num_keys, BN)
-        wait(v_ring, i, count, CONFIG)
-        o = warpgroup_mma(p, get_block(v_ring, i, CONFIG), o, is_async=True)
+        o = start_sum(p, v_ring, i, count, o, CONFIG)
         s = warpgroup_mma_wait(1, deps=(s,))
         release(k_ring, n)
         next_p = mask_gradients(s, word, first, dtype, CONFIG)
@@ -70,8 +78,7 @@ def visit_keys(q, rings, w, count, blocks, first, words, CONFIG: gl.constexpr):
         i = n
         count += 1
     release(held, w)
-    wait(v_ring, i, count, CONFIG)
-    o = warpgroup_mma(p, get_block(v_ring, i, CONFIG), o, is_async=True)
+    o = start_sum(p, v_ring, i, count, o, CONFIG)
     o, p = warpgroup_mma_wait(0, deps=(o, p))
     release(v_ring, i)
     return o, count + 1

@@ -18,7 +18,7 @@ Kept pairs are not scaled, but the output is. Row sums are those of the weights 
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
 
 from relumt.attention.kernels.hopper.dropout import kept_masks
 from relumt.attention.kernels.hopper.hidden import hide_future, hide_padding
@@ -31,7 +31,16 @@ from relumt.attention.kernels.hopper.layouts import (
     unpack_operand,
     zeros,
 )
-from relumt.attention.kernels.hopper.pipeline import allocate, get_block, producer, receive, release, start_scores, wait
+from relumt.attention.kernels.hopper.pipeline import (
+    allocate,
+    get_block,
+    producer,
+    receive,
+    release,
+    start_scores,
+    start_sum,
+    wait,
+)
 from relumt.attention.kernels.hopper.powers import (
     at_least_tiny,
     fast_log2,
@@ -116,8 +125,7 @@ def visit_keys(q, rings, w, count, blocks, head, first, shift, dropout, padding,
         n = (count + 1) % CONFIG.stages
         wait(k_ring, n, count + 1, CONFIG)
         s = start_scores(q, get_block(k_ring, n, CONFIG), CONFIG)
-        wait(v_ring, i, count, CONFIG)
-        o = warpgroup_mma(p, get_block(v_ring, i, CONFIG), o, is_async=True)
+        o = start_sum(p, v_ring, i, count, o, CONFIG)
         s = warpgroup_mma_wait(1, deps=(s,))
         release(k_ring, n)
         next_p, sums = weigh(s, sums, j, head, first, shift, dropout, padding, sizes, dtype, CONFIG)
@@ -127,8 +135,7 @@ def visit_keys(q, rings, w, count, blocks, head, first, shift, dropout, padding,
         i = n
         count += 1
     release(held, w)
-    wait(v_ring, i, count, CONFIG)
-    o = warpgroup_mma(p, get_block(v_ring, i, CONFIG), o, is_async=True)
+    o = start_sum(p, v_ring, i, count, o, CONFIG)
     o, p = warpgroup_mma_wait(0, deps=(o, p))
     release(v_ring, i)
     return o, sums, count + 1

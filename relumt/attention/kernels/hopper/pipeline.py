@@ -151,3 +151,10 @@ def release(ring, i):
 def start_scores(a, x, CONFIG: gl.constexpr):
     """Start the product a xᵀ of what is held [64, D] and a block: [64, block]."""
     return warpgroup_mma(a, x.permute((1, 0)), zeros(CONFIG.block), use_acc=False, is_async=True)
+
+
+@gluon.jit
+def start_sum(p, ring, i, count, out, CONFIG: gl.constexpr):
+    """Wait for block `count` of a ring, in buffer i, and start to add p [64, block] times it to `out` [64, D]."""
+    wait(ring, i, count, CONFIG)
+    return warpgroup_mma(p, get_block(ring, i, CONFIG), out, is_async=True)

@@ -106,12 +106,6 @@ def row_terms(terms, x, AXIS: gl.constexpr, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def pack_product(a, b, dtype: gl.constexpr):
-    """Round a b: [64, N] float32 -> [64, N/2] int32."""
-    return pack(a * b, dtype)
-
-
-@gluon.jit
 def score_gradients(grad_p, slope, terms, AXIS: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
     """Return gradients of scores without their factor, packed, for p > 1: r^(p-1) (dW + a + b log2 r^(p-1)).
 
@@ -121,7 +115,7 @@ def score_gradients(grad_p, slope, terms, AXIS: gl.constexpr, dtype: gl.constexp
     """
     if CONFIG.row_sums:
         x = row_terms(terms, slope, AXIS, CONFIG)
-        return pack_product(slope, grad_p + x, dtype), pack_product(slope, x, dtype)
+        return pack(slope * (grad_p + x), dtype), pack(slope * x, dtype)
     else:
-        kept = pack_product(slope, grad_p, dtype)
+        kept = pack(slope * grad_p, dtype)
         return kept, gl.full_like(kept, 0)
