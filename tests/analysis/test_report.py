@@ -98,9 +98,9 @@ def test_the_plotted_reference_is_chosen_among_references():
     targets = [(0, "reference", ["spl@@"] * 9), (1, "reference", ["a"] * 20), (1, "translation", ["a"] * 9)]
     sentences = [
         SentenceMaps(
-            number, ["a"] * 9, target, target, {"x": torch.eye(len(target), 9)[None]}, {"x": "cross"}, origin=of
+            number, ["a"] * 9, target, target, {"x": torch.eye(len(target), 9)[None]}, {"x": "cross"}, origin=origin
         )
-        for number, of, target in targets
+        for number, origin, target in targets
     ]
     assert len(draw_maps({"x": sentences})["maps"].axes[0].get_yticks()) == 9
 

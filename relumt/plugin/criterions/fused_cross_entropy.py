@@ -32,7 +32,7 @@ from relumt.plugin.criterions.projected_cross_entropy import (
     projected_cross_entropy,
     smoothed_cross_entropy,
 )
-from relumt.plugin.model.attention import is_plain_linear
+from relumt.plugin.model.plain_linear import is_plain_linear
 from relumt.plugin.training_device import CPU_BF16_FLAG, require_fast_bf16
 
 

@@ -6,12 +6,12 @@ Parameters, their names and their initialization are inherited, so checkpoints o
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, QKNorm, cast_saturating
 from relumt.attention.mask import split_mask
@@ -27,8 +27,7 @@ from relumt.plugin.model.cache import (
     reorder_hypotheses,
     reorder_sources,
 )
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+from relumt.plugin.model.plain_linear import is_plain_linear
 
 
 class MechanismAttention(MultiheadAttention):
@@ -293,12 +292,3 @@ class MechanismAttention(MultiheadAttention):
                 attn_mask = attn_mask.masked_fill(attn_mask <= -1e4, -torch.inf)
             visible, bias = split_mask(attn_mask, 1, self.num_heads, *attn_mask.shape)
         return AttentionMask(key_mask, attn_mask=visible, bias=bias)
-
-
-def is_plain_linear(module: object) -> TypeGuard[nn.Linear]:
-    """Return whether calling a module does nothing but x·Wᵀ + b with its own weight and bias, which may replace it.
-
-    Hooks observe or change what a layer computes; pruning and the older kind of weight normalization write its weight
-    in one. Subclasses and parametrized layers have another type.
-    """
-    return type(module) is nn.Linear and not any(getattr(module, name) for name in HOOKS)
