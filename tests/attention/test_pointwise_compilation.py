@@ -19,7 +19,8 @@ capability, kib = map(int, sys.argv[1:])
 
 def report(kernel, options, compiled):
     loop = longest_loop(compiled.asm["cubin"])
-    pairs_per_thread = options["BLOCK_T"] * options["BLOCK_S"] / (32 * options["num_warps"])
+    config = options["CONFIG"]
+    pairs_per_thread = config.block_t * config.block_s / (32 * options["num_warps"])
     spills_and_exchanges = sum(x in line for line in loop for x in ("LDL", "STL", "SHFL"))
     print(json.dumps([len(loop) / pairs_per_thread, spills_and_exchanges]))
 

@@ -25,6 +25,7 @@ pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
 
 from relumt.attention.kernels import inhibitor_triton, pointwise_triton
+from relumt.attention.kernels.pointwise_triton_arguments import Dropout
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
 CPU = torch.device("cpu")
@@ -196,11 +197,12 @@ def test_finds_dropout_that_differs_between_the_passes(monkeypatch):
 
         def __getitem__(self, grid):
             kernel = original[grid]
-            seed = pointwise_triton.backward_dkdv_arguments.index("Seed")
-            return lambda *args, **constants: kernel(*args[:seed], args[seed] + 1, *args[seed + 1 :], **constants)
+            return lambda *args, **options: kernel(*map(with_other_seed, args), **options)
+
+    def with_other_seed(argument):
+        return Dropout(argument.p, argument.seed + 1) if isinstance(argument, Dropout) else argument
 
     original = pointwise_triton.backward_dkdv
-    monkeypatch.setattr(pointwise_triton, "backward_dkdv_arguments", original.arg_names, raising=False)
     monkeypatch.setattr(pointwise_triton, "backward_dkdv", OtherSeed())
     assert check_config(config, CPU).startswith("the gradient of k differs from float64")
 

@@ -1,5 +1,7 @@
 """Device functions that the Triton kernels share, in the interpreter or on a GPU."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
@@ -17,16 +19,16 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @triton.jit
-def store_ones(X, row_stride, num_rows, D: tl.constexpr):
-    rows, dims = tl.arange(0, 4), tl.arange(0, 16)
-    store_tile(X, tl.full([4, 16], 1, tl.int8), row_stride, 1, rows, rows < num_rows, dims, D)
+def store_ones(X, row_stride, num_rows, CONFIG: tl.constexpr):
+    rows = tl.arange(0, 4)
+    store_tile((X, row_stride, 1), tl.full([4, 16], 1, tl.int8), rows, rows < num_rows, CONFIG)
 
 
 def stored_positions(row_stride, num_rows=3, D=12):
     """Return the positions, relative to the tile, at which a kernel stored ones, in a buffer that begins far below."""
     before = 2 * row_stride + 64  # an offset that wrapped around at 32 bits would be negative
     buffer = torch.zeros(before + 2 * row_stride + 64, dtype=torch.int8, device=DEVICE)
-    store_ones[(1,)](buffer[before:], row_stride, num_rows, D)
+    store_ones[(1,)](buffer[before:], row_stride, num_rows, SimpleNamespace(D=D, block_d=16))
     return (buffer.nonzero().flatten() - before).tolist()
 
 

@@ -71,22 +71,22 @@ INTERPRETED = 0
 """Shared memory of Triton's interpreter, in KiB: it gets the blocks for the least, so that small cases have several."""
 
 
-def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
+def call_kind(x: Tensor, has_dropout: bool, is_plain: bool) -> CallKind:
     """Return the kind of a call.
 
     Args:
         x: what its programs hold blocks of, [B, H, T, D]: q, or k in `backward_dkdv`.
-        dropout_p: probability of dropping a weight.
+        has_dropout: whether weights are dropped.
         is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Other long calls are
             "long_full" or "dropout_full", because their programs hold more values.
     """
     if x.dtype == torch.float32:
         return "float32"
     if x.shape[3] > 64:
-        return "wide_dropout" if dropout_p else "wide"
+        return "wide_dropout" if has_dropout else "wide"
     if x.shape[2] <= SHORT:
         return "short"
-    if dropout_p:
+    if has_dropout:
         return "dropout" if is_plain else "dropout_full"
     return "long" if is_plain else "long_full"
 

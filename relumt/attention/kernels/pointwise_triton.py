@@ -8,11 +8,11 @@ needs, Σ_j w_ij and Σ_j w_ij log w_ij, are accumulated in the same loop. The b
 with the same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from relumt.attention.kernels import pointwise_operator
@@ -20,7 +20,15 @@ from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.pointwise_launch_configs import KernelName, call_kind, shared_memory, table_config
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, is_plain
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
+from relumt.attention.kernels.pointwise_triton_arguments import (
+    Dropout,
+    KernelConfig,
+    Padding,
+    RowSums,
+    shape_per_query,
+    strided,
+)
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
 
@@ -92,8 +100,8 @@ def run_forward(
     """
     output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
-    options = _Options(activation, is_causal, dropout_p, row_sums, bias is not None)
-    _launch("forward", forward, q, options, [*inputs, *_with_strides(output), weight_sum, w_log_w])
+    options = _options(factor, bias, activation, is_causal, dropout_p, row_sums)
+    _launch("forward", forward, q, options, [*inputs, strided(output), RowSums(weight_sum, w_log_w)])
     return output, weight_sum, w_log_w
 
 
@@ -105,24 +113,35 @@ def run_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of q, k and v for those of the results of `run_forward`; None for row sums not needed."""
     grad_output = grad_output.to(v.dtype)  # the kernels multiply it by v, and tl.dot wants equal types
-    row_grads = [None if x is None else x.float().contiguous() for x in (grad_weight_sum, grad_w_log_w)]
+    row_grads = RowSums(*(None if x is None else x.float().contiguous() for x in (grad_weight_sum, grad_w_log_w)))
     grad_q, grad_k, grad_v = gradients = new_gradients(q, k, v)
-    inputs = _inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p)
-    inputs += [*_with_strides(grad_output), *row_grads]
-    options = _Options(activation, is_causal, dropout_p, sum(x is not None for x in row_grads), bias is not None)
-    _launch("backward_dq", backward_dq, q, options, [*inputs, *_with_strides(grad_q)])
-    _launch("backward_dkdv", backward_dkdv, k, options, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
+    inputs = [*_inputs(q, k, v, factor, bias, key_mask, key_bounds, seed, dropout_p), strided(grad_output), row_grads]
+    row_sums = sum(x is not None for x in row_grads)
+    options = _options(factor, bias, activation, is_causal, dropout_p, row_sums)
+    _launch("backward_dq", backward_dq, q, options, [*inputs, strided(grad_q)])
+    _launch("backward_dkdv", backward_dkdv, k, options, [*inputs, strided(grad_k), strided(grad_v)])
     return gradients
 
 
 class _Options(NamedTuple):
-    """What decides which code Triton compiles, and the probability of dropout."""
+    """What decides, besides shapes and types, which code Triton compiles: the last fields of `KernelConfig`."""
 
     activation: Activation
-    is_causal: bool
-    dropout_p: float
-    row_sums: int
+    factor_shape: int
     has_bias: bool
+    bias_shape: int
+    is_causal: bool
+    has_dropout: bool
+    row_sums: int
+
+
+def _options(
+    factor: Tensor, bias: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float, row_sums: int
+) -> _Options:
+    bias_shape = 0 if bias is None else shape_per_query(bias)
+    return _Options(
+        activation, shape_per_query(factor), bias is not None, bias_shape, is_causal, dropout_p > 0, row_sums
+    )
 
 
 def _inputs(
@@ -130,30 +149,19 @@ def _inputs(
     key_bounds: Tensor | None, seed: Tensor | None, dropout_p: float,
 ) -> list[Any]:  # fmt: skip
     """Return the leading arguments of every kernel, which are the same for all three."""
-    B, H, T, _ = q.shape
-    factor_strides = (factor.expand(B, T).stride(0), factor.stride(1) if factor.shape[1] > 1 else None)
-    bias = None if bias is None else bias.expand(B, T)
+    _, H, T, _ = q.shape
     return [
-        *_with_strides(q), *_with_strides(k), *_with_strides(v), key_bytes(key_mask), key_bounds,
-        factor, *factor_strides, *((None, 0, 0) if bias is None else _with_strides(bias)), H, T, k.shape[2],
-        round_dropout(dropout_p), seed,
+        strided(q), strided(k), strided(v), factor.contiguous(), None if bias is None else bias.contiguous(),
+        Padding(key_bytes(key_mask), key_bounds), Dropout(round_dropout(dropout_p), seed), H, T, k.shape[2],
     ]  # fmt: skip
 
 
 def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, arguments: Sequence[Any]) -> None:
     """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
     B, H, length, D = x.shape
-    activation, is_causal, dropout_p, row_sums, has_bias = options
-    constants = {
-        "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": activation, "CAUSAL": is_causal,
-        "ROW_SUMS": row_sums, "DROPOUT": dropout_p > 0,
-    }  # fmt: skip
-
-    kind = call_kind(x, dropout_p, is_plain(activation, has_bias, row_sums))
-    config = table_config(name, kind, shared_memory(x.device))
-    block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
-    kernel[B * H, triton.cdiv(length, block)](*arguments, **constants, **config._asdict())
-
-
-def _with_strides(x: Tensor) -> tuple[Any, ...]:
-    return x, *x.stride()
+    kind = call_kind(x, options.has_dropout, is_plain(options.activation, options.has_bias, options.row_sums))
+    block_t, block_s, num_warps, num_stages = table_config(name, kind, shared_memory(x.device))
+    block_d = max(16, 1 << (D - 1).bit_length())  # triton.next_power_of_2 and cdiv take much longer
+    config = KernelConfig(D, block_d, block_t, block_s, exponent(options.activation), *options)
+    blocks = math.ceil(length / (block_s if name == "backward_dkdv" else block_t))
+    kernel[B * H, blocks](*arguments, config, num_warps=num_warps, num_stages=num_stages)

@@ -4,9 +4,8 @@ Shapes: B batch, H heads, T queries, S keys, D head size. A program holds a bloc
 blocks of keys. It skips blocks that are all padding or, with a causal mask, all in the future. Products are computed in
 the type of the inputs (float32 as three TF32 products) and summed in float32.
 
-Arguments in capitals are pointers; k_b, k_h, k_s and k_d are the strides of K, in elements. A tile of pairs is
-[queries, keys] here and for q's gradient, but [keys, queries] for the gradients of k and v. The shared functions serve
-both: what belongs to queries or keys alone has a dimension of size 1 to broadcast.
+A tile of pairs is [queries, keys] here and for q's gradient, but [keys, queries] for the gradients of k and v. The
+shared functions serve both: what belongs to queries or keys alone has a dimension of size 1 to broadcast.
 """
 
 # Triton compiles these functions; their arguments are pointers and tl.tensor, which mypy cannot check.
@@ -16,14 +15,15 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from relumt.attention.kernels.pointwise_params import exponent
 from relumt.attention.kernels.triton_common import (
     ON_NVIDIA,
     dropout_mask_tile,
+    find_head,
     load_key_bounds,
     load_seed,
     load_tile,
     store_tile,
+    zeros,
 )
 
 TINY = tl.constexpr(1.1754943508222875e-38)
@@ -34,52 +34,51 @@ FLOAT32_PRODUCTS = tl.constexpr("tf32x3" if ON_NVIDIA else "ieee")
 """How fp32 numbers are multiplied: on tensor cores as three products of TF32 numbers, which are about as exact."""
 LN_2 = tl.constexpr(0.6931471805599453)
 
-exponent_of = triton.constexpr_function(exponent)
 
-UNSPECIALIZED = ["T", "S", "f_b", "f_t", "b_b", "b_t"]
+UNSPECIALIZED = ["T", "S"]
 """Arguments that change often; Triton would compile another kernel for values that are divisible by 16."""
 
 
 @triton.jit
-def load_key_mask(KeyMask, b, keys, S):
+def load_key_mask(padding, b, keys, S):
     """Return which of these keys exist and are not padding."""
-    if KeyMask is None:
+    if padding.mask is None:
         return keys < S
     else:
-        return tl.load(KeyMask + b * S + keys, keys < S, 0) != 0
+        return tl.load(padding.mask + b * S + keys, keys < S, 0) != 0
 
 
 @triton.jit
-def load_per_query(X, stride_b, stride_t, b, queries, T):
-    """Load one number per query, in the shape of `queries` and 0 beyond T; only one without `stride_t`."""
-    if stride_t is None:
-        return tl.load(X + b * stride_b)
+def load_per_query(X, SHAPE: tl.constexpr, b, queries, T):
+    """Load one number per query, in the shape of `queries` and 0 beyond T; only one if all queries have the same."""
+    if SHAPE & 2:
+        return tl.load(X + (b * T if SHAPE & 1 else 0) + queries, queries < T, 0.0)
     else:
-        return tl.load(X + b * stride_b + queries * stride_t, queries < T, 0.0)
+        return tl.load(X + (b if SHAPE & 1 else 0))
 
 
 @triton.constexpr_function
-def clips_late(Bias, ACTIVATION, ROW_SUMS):
+def clips_late(config):
     """Return whether negative weights can remain until `round_positive_part` cuts them off: if nothing else sees them.
 
     Factors can then be left out as well, because ReLU(f·x) = f·ReLU(x) for f > 0.
     """
-    return ACTIVATION == "relu" and Bias is None and not ROW_SUMS
+    return config.activation == "relu" and not config.has_bias and not config.row_sums
 
 
 @triton.constexpr_function
-def scales_late(Bias, dtype, ACTIVATION, ROW_SUMS):
+def scales_late(config, dtype):
     """Return whether factors can multiply sums over keys instead of each weight.
 
     Not in float16, whose range weights could leave without their factors.
     """
-    return clips_late(Bias, ACTIVATION, ROW_SUMS) and dtype != tl.float16
+    return clips_late(config) and dtype != tl.float16
 
 
 @triton.constexpr_function
-def weighs_zeros(Bias, ACTIVATION):
+def weighs_zeros(config):
     """Return whether a score of 0, which a hidden key has because it is loaded as 0, has a weight."""
-    return ACTIVATION == "sigmoid" or Bias is not None
+    return config.activation == "sigmoid" or config.has_bias
 
 
 @triton.jit
@@ -106,26 +105,32 @@ def saturate(weights, dtype: tl.constexpr):
 
 
 @triton.jit
-def pointwise_weights(
-    products, factor, bias, queries, keys, T, S, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr
-):  # fmt: skip
+def pointwise_weights(products, factor, bias, pairs, ON_DIAGONAL: tl.constexpr, CONFIG: tl.constexpr):
     """Turn products q·k into weights, 0 where causality hides a key. Those of padding and beyond S need not be 0.
 
-    ACTIVATION is "identity" if `clips_late`, and `factor` is None if it is applied later. Of powers of ReLU, the bases
-    are returned.
+    `factor` is None if it is applied later, and `pairs` are queries, keys, T and S. Negative weights remain if
+    `clips_late`. Of powers of ReLU, the bases are returned.
     """
-    scores = products if factor is None else products * factor
+    queries, keys, T, S = pairs
+    weights = products if factor is None else products * factor
     if bias is not None:
-        scores += bias
-    if ACTIVATION == "identity":
-        weights = scores
-    elif ACTIVATION == "sigmoid":
-        weights = 1 / (1 + tl.exp(-scores))
-    else:
-        weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        weights += bias
+    if CONFIG.activation == "sigmoid":
+        weights = 1 / (1 + tl.exp(-weights))
+    elif not clips_late(CONFIG):
+        weights = tl.maximum(weights, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if ON_DIAGONAL:
         weights = tl.where(keys <= queries + S - T, weights, 0.0)
     return weights
+
+
+@triton.jit
+def round_weights(weights, dtype: tl.constexpr, CONFIG: tl.constexpr):
+    """Round weights to `dtype` and, if it was left for later, cut off negative ones."""
+    if clips_late(CONFIG):
+        return round_positive_part(weights, dtype)
+    else:
+        return saturate(weights, dtype)
 
 
 @triton.jit
@@ -149,16 +154,20 @@ def finite_log2(weights):
 
 
 @triton.jit
-def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr):
-    """Return the first key that a causal mask hides from some query of this program, rounded down to a whole block."""
-    seen_by_all = tl.minimum(stop, tl.program_id(1) * BLOCK_T + S - T + 1)
-    return tl.maximum(start, seen_by_all // BLOCK_S * BLOCK_S)
+def diagonal_start(start, stop, T, S, CONFIG: tl.constexpr):
+    """Return where the loop over keys from `start` to `stop` needs the causal mask: from the block of the first key on
+    that it hides from some query of this program.
+    """
+    if CONFIG.is_causal:
+        seen_by_all = tl.minimum(stop, tl.program_id(1) * CONFIG.block_t + S - T + 1)
+        return tl.maximum(start, seen_by_all // CONFIG.block_s * CONFIG.block_s)
+    else:
+        return stop
 
 
 @triton.jit
 def _add_keys(
-    sums, query_side, keys_and_values, sentence, dropout, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
-    ON_DIAGONAL: tl.constexpr, ROW_SUMS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    sums, query_side, key_side, sentence, dropout, start, stop, ON_DIAGONAL: tl.constexpr, CONFIG: tl.constexpr
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
 
@@ -166,87 +175,72 @@ def _add_keys(
     """
     out, weight_sum, w_log_w = sums
     queries, q, factor, bias = query_side
-    K, k_s, k_d, V, v_s, v_d, KeyMask = keys_and_values
+    K, V, padding = key_side
     b, bh, T, S = sentence
     dropout_p, seed = dropout
-    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_SUMS)
-    for first in range(start, stop, BLOCK_S):
-        keys = first + tl.arange(0, BLOCK_S)
-        key_mask = load_key_mask(KeyMask, b, keys, S)
-        k = load_tile(K, k_s, k_d, keys, key_mask, dims, D)
-        v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
+    for first in range(start, stop, CONFIG.block_s):
+        keys = first + tl.arange(0, CONFIG.block_s)
+        key_mask = load_key_mask(padding, b, keys, S)
+        k, v = load_tile(K, keys, key_mask, CONFIG), load_tile(V, keys, key_mask, CONFIG)
         products = tl.dot(q, tl.trans(k), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_T, BLOCK_S]
-        weights = pointwise_weights(
-            products, factor, bias, queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL,
-        )  # fmt: skip
-        if exponent_of(ACTIVATION) > 1:
-            weights = raise_to(weights, exponent_of(ACTIVATION))
-        if ROW_SUMS and weighs_zeros(bias, ACTIVATION):
+        weights = pointwise_weights(products, factor, bias, (queries, keys[None], T, S), ON_DIAGONAL, CONFIG)
+        if CONFIG.exponent > 1:
+            weights = raise_to(weights, CONFIG.exponent)
+        if CONFIG.row_sums and weighs_zeros(CONFIG):
             weights = tl.where(key_mask[None], weights, 0.0)
-        if ROW_SUMS:
+        if CONFIG.row_sums:
             weight_sum += tl.sum(weights, 1)
-        if ROW_SUMS == 2:
+        if CONFIG.row_sums == 2:
             w_log_w += tl.sum(weights * finite_log2(weights), 1)
-        if DROPOUT:
-            first_query = tl.program_id(1) * q.shape[0]
-            kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, q.shape[0], BLOCK_S)
+        if CONFIG.has_dropout:
+            first_query = tl.program_id(1) * CONFIG.block_t
+            kept = dropout_mask_tile(first_query, first, bh, T, dropout_p, seed, CONFIG.block_t, CONFIG.block_s)
             weights = tl.where(kept, weights, 0.0)
-        rounded = round_positive_part(weights, v.dtype) if CLIPS_LATE else saturate(weights, v.dtype)
-        out += tl.dot(rounded, v, input_precision=FLOAT32_PRODUCTS)
+        out += tl.dot(round_weights(weights, v.dtype, CONFIG), v, input_precision=FLOAT32_PRODUCTS)
     return out, weight_sum, w_log_w
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
-def forward(
-    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
-    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, Seed,
-    Out, o_b, o_h, o_t, o_d, WeightSum, WLogW,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_SUMS: tl.constexpr,
-    DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
-):  # fmt: skip
-    """Compute the output and row sums of a block of queries of one head."""
+def forward(Q, K, V, Factor, Bias, padding, dropout, H, T, S, Out, sums, CONFIG: tl.constexpr):
+    """Compute the output and row sums of a block of queries of one head.
+
+    Args:
+        Q, K, V, Out: `Strided`.
+        Factor, Bias: as in `PointwiseParams`, contiguous.
+        padding, dropout, sums: `Padding`, `Dropout` and `RowSums`.
+        CONFIG: a `KernelConfig`.
+    """
     bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    queries = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
-    dims = tl.arange(0, BLOCK_D)
-    q = load_tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
+    queries = tl.program_id(1) * CONFIG.block_t + tl.arange(0, CONFIG.block_t)
     query_column = queries[:, None]
-    factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
-    if Bias is not None:
-        bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
-    seed, output_scale = load_seed(Seed), 1 / (1 - dropout_p)
-    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_SUMS)
+    q = load_tile(find_head(Q, b, h), queries, queries < T, CONFIG)
+    factor, bias = (  # a tuple, because Triton packs no name that is None
+        load_per_query(Factor, CONFIG.factor_shape, b, query_column, T),
+        load_per_query(Bias, CONFIG.bias_shape, b, query_column, T) if CONFIG.has_bias else None,
+    )
+    output_scale = 1 / (1 - dropout.p)
+    SCALES_LATE: tl.constexpr = scales_late(CONFIG, V.data.dtype.element_ty)
     if SCALES_LATE:
         factor, output_scale = None, factor * output_scale
-    K += b.to(tl.int64) * k_b + h * k_h
-    V += b.to(tl.int64) * v_b + h * v_h
-    out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
-    weight_sum, w_log_w = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
-    sums = (out, weight_sum, w_log_w)
-    query_side = (query_column, q, factor, bias)
-    keys_and_values = (K, k_s, k_d, V, v_s, v_d, KeyMask)
-    sentence, dropout = (b, bh, T, S), (dropout_p, seed)
-    start, stop = load_key_bounds(KeyBounds, b, S)
-    start = start // BLOCK_S * BLOCK_S
+    query_side, key_side = (query_column, q, factor, bias), (find_head(K, b, h), find_head(V, b, h), padding)
+    sentence, seeded = (b, bh, T, S), (dropout.p, load_seed(dropout.seed))
+    results = zeros(CONFIG.block_t, CONFIG.block_d), zeros(CONFIG.block_t), zeros(CONFIG.block_t)
+    start, stop = load_key_bounds(padding.bounds, b, S)
+    start = start // CONFIG.block_s * CONFIG.block_s
     # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
-    diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
-    sums = _add_keys(
-        sums, query_side, keys_and_values, sentence, dropout, start, diagonal, dims, D, ACTIVATION, False, ROW_SUMS,
-        DROPOUT, BLOCK_S,
-    )  # fmt: skip
-    if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
-        sums = _add_keys(
-            sums, query_side, keys_and_values, sentence, dropout, diagonal, stop, dims, D, ACTIVATION, True, ROW_SUMS,
-            DROPOUT, BLOCK_S,
-        )  # fmt: skip
-    out, weight_sum, w_log_w = sums
-    if SCALES_LATE or DROPOUT:
+    diagonal = diagonal_start(start, stop, T, S, CONFIG)
+    results = _add_keys(results, query_side, key_side, sentence, seeded, start, diagonal, False, CONFIG)
+    if CONFIG.is_causal:
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * CONFIG.block_t + S - T)
+        results = _add_keys(results, query_side, key_side, sentence, seeded, diagonal, stop, True, CONFIG)
+    out, weight_sum, w_log_w = results
+    if SCALES_LATE or CONFIG.has_dropout:
         out *= output_scale
-    if Out.dtype.element_ty == tl.float16:
+    if Out.data.dtype.element_ty == tl.float16:
         out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
-    store_tile(Out + b.to(tl.int64) * o_b + h * o_h, out, o_t, o_d, queries, queries < T, dims, D)
-    if ROW_SUMS:
-        tl.store(WeightSum + bh * T + queries, weight_sum, queries < T)
-    if ROW_SUMS == 2:
-        tl.store(WLogW + bh * T + queries, w_log_w * LN_2, queries < T)
+    store_tile(find_head(Out, b, h), out, queries, queries < T, CONFIG)
+    if CONFIG.row_sums:
+        tl.store(sums.weight + bh * T + queries, weight_sum, queries < T)
+    if CONFIG.row_sums == 2:
+        tl.store(sums.w_log_w + bh * T + queries, w_log_w * LN_2, queries < T)

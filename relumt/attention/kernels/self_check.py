@@ -176,7 +176,7 @@ def all_configs(device: torch.device) -> list[KernelConfig]:
         for head_dim, length, (activation, options) in itertools.product(head_dims, (SHORT, SHORT + 1), USES):
             x = torch.empty(1, 1, length, head_dim, dtype=dtype)
             is_plain = activation == "relu" and "row_sums" not in options
-            kind = call_kind(x, float("has_dropout" in options), is_plain)
+            kind = call_kind(x, "has_dropout" in options, is_plain)
             is_normalized = L1_NORM.items() <= options.items()
             if is_normalized and dtype == torch.float16:
                 continue  # its weights can exceed float16's range

@@ -63,7 +63,7 @@ class PointwiseConfig:
     ) -> "PointwiseConfig":  # fmt: skip
         """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
         is_plain_call = is_plain(params.activation, params.bias is not None, row_sums)
-        query_kind, key_kind = (call_kind(x, dropout_p, is_plain_call) for x in (q, k))
+        query_kind, key_kind = (call_kind(x, dropout_p > 0, is_plain_call) for x in (q, k))
         return cls(
             params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
             key_mask is not None, is_causal, row_sums, dropout_p > 0, params.factor.shape[1] > 1, kernel,
@@ -77,7 +77,7 @@ class PointwiseConfig:
         """Return the configurations of calls that differ in their lengths alone."""
         is_plain_call = is_plain(activation, has_bias, row_sums)
         examples = (torch.empty(1, 1, length, head_dim, dtype=dtype) for length in (SHORT, SHORT + 1))
-        kinds = dict.fromkeys(call_kind(x, float(has_dropout), is_plain_call) for x in examples)
+        kinds = dict.fromkeys(call_kind(x, has_dropout, is_plain_call) for x in examples)
         options = (has_bias, has_key_mask, is_causal, row_sums, has_dropout, has_factor_per_query)
         return [
             cls(activation, dtype, output_dtype, head_dim, query_kind, key_kind, *options)

@@ -16,23 +16,42 @@ ON_NVIDIA = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.ver
 
 
 @triton.jit
-def load_tile(X, stride_row, stride_d, rows, row_mask, dims, D: tl.constexpr):
-    """Load a [rows, dims] tile of X; rows outside `row_mask` and dimensions beyond D are 0."""
-    pointers = X + rows[:, None].to(tl.int64) * stride_row + dims[None] * stride_d
-    if dims.shape[0] == D:
-        return tl.load(pointers, row_mask[:, None], 0.0)
+def zeros(rows: tl.constexpr, columns: tl.constexpr = None):
+    """Return zeros in float32, [rows, columns] or [rows]."""
+    if columns is None:
+        return tl.zeros([rows], tl.float32)
     else:
-        return tl.load(pointers, row_mask[:, None] & (dims[None] < D), 0.0)
+        return tl.zeros([rows, columns], tl.float32)
 
 
 @triton.jit
-def store_tile(X, x, stride_row, stride_d, rows, row_mask, dims, D: tl.constexpr):
-    """Store a [rows, dims] tile in X; rows outside `row_mask` and dimensions beyond D are left out.
+def find_head(X, b, h):
+    """Return a pointer to one head of X, a `Strided`, and its strides of rows and of dimensions."""
+    return X.data + b.to(tl.int64) * X.b + h * X.h, X.row, X.d
+
+
+@triton.jit
+def load_tile(head, rows, row_mask, CONFIG: tl.constexpr):
+    """Load a tile [rows, CONFIG.block_d] of `find_head`; rows outside `row_mask` and dimensions beyond D are 0."""
+    data, stride_row, stride_d = head
+    dims = tl.arange(0, CONFIG.block_d)[None]
+    pointers = data + rows[:, None].to(tl.int64) * stride_row + dims * stride_d
+    if CONFIG.block_d == CONFIG.D:
+        return tl.load(pointers, row_mask[:, None], 0.0)
+    else:
+        return tl.load(pointers, row_mask[:, None] & (dims < CONFIG.D), 0.0)
+
+
+@triton.jit
+def store_tile(head, x, rows, row_mask, CONFIG: tl.constexpr):
+    """Store a tile [rows, CONFIG.block_d] in `find_head`; rows outside `row_mask` and dimensions beyond D are left out.
 
     Offsets have 64 bits: with [T, B, E] as the layout in memory, T·B·E can exceed 2³¹.
     """
-    pointers = X + rows[:, None].to(tl.int64) * stride_row + dims[None] * stride_d
-    tl.store(pointers, x.to(X.dtype.element_ty), row_mask[:, None] & (dims[None] < D))
+    data, stride_row, stride_d = head
+    dims = tl.arange(0, CONFIG.block_d)[None]
+    pointers = data + rows[:, None].to(tl.int64) * stride_row + dims * stride_d
+    tl.store(pointers, x.to(data.dtype.element_ty), row_mask[:, None] & (dims < CONFIG.D))
 
 
 @triton.jit

@@ -1,0 +1,81 @@
+"""Arguments of the pointwise Triton kernels. Shapes: B batch, H heads, T queries, S keys, D head size.
+
+What varies between calls is packed in named tuples, which kernels read by field, but for T and S: Triton would compile
+another kernel for numbers in a tuple that are divisible by 16, or 1.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from relumt.attention.kernels.pointwise_params import Activation
+
+
+class Strided(NamedTuple):
+    """A tensor [B, H, length, D], with its strides in elements."""
+
+    data: Tensor
+    b: int
+    h: int
+    row: int
+    d: int
+
+
+class Padding(NamedTuple):
+    """What hides keys; None if all are real."""
+
+    mask: Tensor | None
+    """[B, S] uint8, 0 for padding."""
+    bounds: Tensor | None
+    """[B, 2] int32, of `key_bounds.key_bounds`."""
+
+
+class Dropout(NamedTuple):
+    """Which weights are dropped."""
+
+    p: float
+    """Of `round_dropout`."""
+    seed: Tensor | None
+    """[] int64; None without dropout."""
+
+
+class RowSums(NamedTuple):
+    """Sums over the keys of each query, or the gradients of such sums: [B, H, T] float32, None if not needed."""
+
+    weight: Tensor | None
+    w_log_w: Tensor | None
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """Constants of a kernel, its argument CONFIG; it is compiled for each value, which Triton knows by its text."""
+
+    D: int
+    block_d: int
+    """D, rounded up to a power of 2 that is at least 16."""
+    block_t: int
+    block_s: int
+    exponent: int
+    """Of the power of ReLU; 1 for the sigmoid."""
+    activation: Activation
+    factor_shape: int
+    """Of `shape_per_query`."""
+    has_bias: bool
+    bias_shape: int
+    """0 without a bias."""
+    is_causal: bool
+    has_dropout: bool
+    row_sums: int
+    """Row sums, or gradients of them: 0 none, 1 Σ w, 2 also Σ w log w."""
+
+
+def strided(x: Tensor) -> Strided:
+    """Return a tensor [B, H, length, D] with its strides."""
+    return Strided(x, *x.stride())
+
+
+def shape_per_query(x: Tensor) -> int:
+    """Return what numbers [B or 1, T or 1] differ by: 1 sentence, 2 query, 3 both, 0 neither."""
+    B, T = x.shape
+    return (B > 1) + 2 * (T > 1)
