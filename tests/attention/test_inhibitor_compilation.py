@@ -18,7 +18,7 @@ from tests.attention.machine_code import compiling_for, longest_loop
 def report(kernel, options, compiled):
     loop = longest_loop(compiled.asm["cubin"])
     spills, exchanges = (sum(x in line for line in loop for x in names) for names in (("LDL", "STL"), ("SHFL", "BAR")))
-    print(json.dumps([len(loop) / RUN.value * 32 / options["BLOCK"], spills, exchanges]))
+    print(json.dumps([len(loop) / RUN.value * 32 / options["CONFIG"].block, spills, exchanges]))
 
 with compiling_for(int(sys.argv[1]), report):
     bounds = torch.empty(2, 2, dtype=torch.int32, device="meta")

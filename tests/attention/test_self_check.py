@@ -25,7 +25,7 @@ pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
 
 from relumt.attention.kernels import inhibitor_triton, pointwise_triton
-from relumt.attention.kernels.pointwise_triton_arguments import Dropout
+from relumt.attention.kernels.triton_arguments import Dropout
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
 CPU = torch.device("cpu")

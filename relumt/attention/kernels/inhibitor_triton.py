@@ -25,6 +25,13 @@ from relumt.attention.kernels import inhibitor_operator, inhibitor_triton_fp16, 
 from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
+from relumt.attention.kernels.triton_arguments import (
+    Dropout,
+    InhibitorKernelConfig,
+    Padding,
+    Scaling,
+    next_power_of_2,
+)
 from relumt.attention.mask import AttentionMask
 
 BLOCK = {"forward": 32, "backward": 16}
@@ -93,7 +100,7 @@ def run_forward(
     """
     block = block_size("forward", q.shape[3], v.shape[3])
     inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
-    constants = _constants(q, v, block, is_causal, dropout_p)
+    config = _config(q, v, block, is_causal, dropout_p)
     grid, split_size, new_partial = _split(q, k, block)
     output = new_partial(v)
     kernel = inhibitor_triton_fp32.forward
@@ -103,7 +110,7 @@ def run_forward(
         q, k, v = inhibitor_triton_fp16.pack_inputs(q, k, v)
     kernel[grid](
         transpose_and_pad(q, block), k.contiguous(), v.contiguous(), *inputs, split_size, output.shape[-1], output,
-        **constants,
+        config, num_warps=1,
     )  # fmt: skip
     return _sum_splits(output, q)
 
@@ -117,18 +124,18 @@ def run_backward(
     """Return the gradients of q, k, v and the shift for that of the output."""
     block = block_size("backward", q.shape[3], v.shape[3])
     inputs = _inputs(q, k, shift, key_mask, key_bounds, seed, gamma, dropout_p)
-    constants = _constants(q, v, block, is_causal, dropout_p) | {"USE_PTX": supports_ptx()}
+    config = _config(q, v, block, is_causal, dropout_p)
     grid, split_size, new_partial = _split(q, k, block)
     grad_q, grad_shift = new_partial(q), new_partial(q[..., :1])
     inhibitor_triton_fp32.backward_dq[grid](
         transpose_and_pad(q, block), transpose_and_pad(grad_output, block), k.contiguous(), v.contiguous(), *inputs,
-        split_size, grad_q.shape[-1], grad_q, grad_shift, **constants,
+        split_size, grad_q.shape[-1], grad_q, grad_shift, config, num_warps=1,
     )  # fmt: skip
     grid, split_size, new_partial = _split(k, q, block)
     grad_k, grad_v = new_partial(k), new_partial(v)
     inhibitor_triton_fp32.backward_dkdv[grid](
         transpose_and_pad(k, block), transpose_and_pad(v, block), q.contiguous(), grad_output.contiguous(), *inputs,
-        split_size, grad_k.shape[-1], grad_k, grad_v, **constants,
+        split_size, grad_k.shape[-1], grad_k, grad_v, config, num_warps=1,
     )  # fmt: skip
     grad_alpha = _sum_splits(grad_shift, q).sum((0, 2, 3)).view_as(shift)  # [B, H, T, 1] -> [H] -> [H, 1, 1]
     return _sum_splits(grad_q, q), _sum_splits(grad_k, k), _sum_splits(grad_v, k), grad_alpha
@@ -139,22 +146,23 @@ def _inputs(
     gamma: float, dropout_p: float,
 ) -> list[Any]:  # fmt: skip
     """Return the arguments that all kernels have after their blocks and vectors."""
-    numbers = (1 / gamma, q.shape[1], q.shape[2], k.shape[2], dropout_p)
-    return [shift.flatten().contiguous(), key_bytes(key_mask), key_bounds, *numbers, seed]
+    return [
+        Scaling(1 / gamma, shift.flatten().contiguous()), Padding(key_bytes(key_mask), key_bounds),
+        Dropout(dropout_p, seed), q.shape[1], q.shape[2], k.shape[2],
+    ]  # fmt: skip
 
 
-def _constants(q: Tensor, v: Tensor, block: int, is_causal: bool, dropout_p: float) -> dict[str, Any]:
-    """Return the compile-time arguments of the kernels."""
+def _config(q: Tensor, v: Tensor, block: int, is_causal: bool, dropout_p: float) -> InhibitorKernelConfig:
     D, V = q.shape[3], v.shape[3]
-    return {
-        "D": D, "BLOCK_D": max(2, triton.next_power_of_2(D)), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
-        "CAUSAL": is_causal, "DROPOUT": dropout_p > 0, "BLOCK": block, "num_warps": 1,
-    }  # fmt: skip
+    block_d = max(2, next_power_of_2(D))
+    return InhibitorKernelConfig(
+        D, block_d, V, next_power_of_2(V), block, is_causal, dropout_p > 0, supports_ptx()
+    )  # fmt: skip
 
 
 def block_size(direction: str, head_dim: int, value_dim: int) -> int:
     """Return how many queries or keys a program holds, "forward" or "backward"."""
-    width: int = triton.next_power_of_2(head_dim + value_dim)
+    width = next_power_of_2(head_dim + value_dim)
     return max(4, BLOCK[direction] * 128 // max(128, width))
 
 

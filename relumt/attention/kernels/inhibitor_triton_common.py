@@ -63,44 +63,44 @@ def store_block(X, x, bh, stride, positions, dims, D: tl.constexpr):
 
 
 @triton.jit
-def shift_distances(
-    distances, inv_gamma, shift, queries, keys, bh, KeyMask, b, T, S, dropout_p, seed,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
+def shift_distances(distances, scaling, queries, keys, sentence, padding, dropout, CONFIG: tl.constexpr):
     """Return r for a block's distances to one position; of `queries` and `keys`, one is a block and one a number."""
+    inv_gamma, shift = scaling
+    _, _, T, S = sentence
     r = tl.where((queries < T) & (keys < S), distances * inv_gamma - shift, float("inf"))
-    return hide_pairs(r, keys, (queries, bh, KeyMask, b, T, S, dropout_p, seed), CAUSAL, DROPOUT)
+    return hide_pairs(r, queries, keys, sentence, padding, dropout, CONFIG)
 
 
 @triton.jit
-def hide_pairs(r, keys, others, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr):
-    """Return r, but ∞ for hidden and dropped pairs; `others` are queries, bh, KeyMask, b, T, S, dropout_p and seed."""
-    queries, bh, KeyMask, b, T, S, dropout_p, seed = others
-    if KeyMask is not None:
-        r = tl.where(tl.load(KeyMask + b * S + keys, keys < S, 0) != 0, r, float("inf"))
-    if CAUSAL:
+def hide_pairs(r, queries, keys, sentence, padding, dropout, CONFIG: tl.constexpr):
+    """Return r, but ∞ for hidden and dropped pairs."""
+    b, bh, T, S = sentence
+    dropout_p, seed = dropout
+    if padding.mask is not None:
+        r = tl.where(tl.load(padding.mask + b * S + keys, keys < S, 0) != 0, r, float("inf"))
+    if CONFIG.is_causal:
         r = tl.where(keys <= queries + S - T, r, float("inf"))
-    if DROPOUT:
+    if CONFIG.has_dropout:
         r = tl.where(dropout_mask(queries, keys, bh, T, dropout_p, seed), r, float("inf"))
     return r
 
 
 @triton.jit
-def key_range(KeyBounds, b, split_size, T, S, CAUSAL: tl.constexpr, BLOCK: tl.constexpr):
+def key_range(padding, b, split_size, T, S, CONFIG: tl.constexpr):
     """Return the first key and the key to stop before, for a program that holds queries."""
-    start, stop = load_key_bounds(KeyBounds, b, S)
-    if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
+    start, stop = load_key_bounds(padding.bounds, b, S)
+    if CONFIG.is_causal:
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * CONFIG.block + S - T)
     return tl.maximum(start, tl.program_id(2) * split_size), tl.minimum(stop, (tl.program_id(2) + 1) * split_size)
 
 
 @triton.jit
-def query_range(KeyBounds, b, split_size, T, S, CAUSAL: tl.constexpr, BLOCK: tl.constexpr):
+def query_range(padding, b, split_size, T, S, CONFIG: tl.constexpr):
     """Return the first query and the query to stop before, for a program that holds keys; none if all are padding."""
     start, stop = tl.program_id(2) * split_size, tl.minimum(T, (tl.program_id(2) + 1) * split_size)
-    if CAUSAL:
-        start = tl.maximum(tl.program_id(1) * BLOCK - (S - T), start)
-    first_real, after_last_real = load_key_bounds(KeyBounds, b, S)
-    if (tl.program_id(1) * BLOCK >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK <= first_real):
+    if CONFIG.is_causal:
+        start = tl.maximum(tl.program_id(1) * CONFIG.block - (S - T), start)
+    first_real, after_last_real = load_key_bounds(padding.bounds, b, S)
+    if (tl.program_id(1) * CONFIG.block >= after_last_real) | ((tl.program_id(1) + 1) * CONFIG.block <= first_real):
         stop = 0
     return start, stop

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from relumt.attention.kernels.inhibitor_triton_common import hide_pairs, key_range
-from relumt.attention.kernels.triton_common import load_seed
+from relumt.attention.kernels.triton_common import load_seed, zeros
 from relumt.attention.precision import cast_saturating
 
 RUN = tl.constexpr(8)
@@ -94,10 +94,10 @@ def _load_quarters(X, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _load_block(Q, i: tl.constexpr, stride, queries, D: tl.constexpr, BLOCK_D: tl.constexpr):
+def _load_block(Q, i: tl.constexpr, stride, queries, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """Load the i-th quarter of the dimensions of a block of queries."""
-    dims = tl.arange(0, BLOCK_D // 4) + i * (BLOCK_D // 4)
-    return tl.load(Q + dims[:, None] * stride + queries[None], dims[:, None] < D, 0)
+    dims = tl.arange(0, BLOCK // 4) + i * (BLOCK // 4)
+    return tl.load(Q + dims[:, None] * stride + queries[None], dims[:, None] < SIZE, 0)
 
 
 @triton.jit
@@ -131,18 +131,32 @@ def _add_floats(even, odd, x):
     return even + more_even, odd + more_odd
 
 
+@triton.constexpr_function
+def pairs_of(size):
+    """Return how many pairs hold `size` numbers."""
+    return (size + 1) // 2
+
+
+@triton.constexpr_function
+def block_of_pairs(block):
+    """Return how many pairs hold a block; `_load_quarters` needs four."""
+    return max(4, block // 2)
+
+
 @triton.jit
 def _add_run(
-    out, first, q, K, V, inv_gamma, shift, pairs, D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr,
-    BLOCK_V: tl.constexpr, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
+    out, first, q, K, V, scaling, queries, sentence, padding, dropout, CONFIG: tl.constexpr
 ):  # fmt: skip
-    """Add the contributions of RUN keys to an output in float32; sizes count int32 numbers."""
+    """Add the contributions of RUN keys to an output in float32."""
+    inv_gamma, shift = scaling
+    D: tl.constexpr = pairs_of(CONFIG.D)
+    V_SIZE: tl.constexpr = pairs_of(CONFIG.V)
     K += first * D
     V += first * V_SIZE
     for i in tl.static_range(RUN):
-        r = _distances(q, _load_quarters(K + i * D, D, BLOCK_D)) * inv_gamma - shift
-        r = hide_pairs(r, first + i, pairs, CAUSAL, DROPOUT)
-        x = _contributions(r, _load_quarters(V + i * V_SIZE, V_SIZE, BLOCK_V))
+        r = _distances(q, _load_quarters(K + i * D, D, block_of_pairs(CONFIG.block_d))) * inv_gamma - shift
+        r = hide_pairs(r, queries, first + i, sentence, padding, dropout, CONFIG)
+        x = _contributions(r, _load_quarters(V + i * V_SIZE, V_SIZE, block_of_pairs(CONFIG.block_v)))
         if i == 0:  # noqa: SIM108 (`run` is not defined yet)
             run = x
         else:
@@ -163,38 +177,32 @@ def _store_block(Out, i: tl.constexpr, even, odd, stride, queries, V_SIZE: tl.co
 
 
 @triton.jit(do_not_specialize=["T", "S", "split_size"])
-def forward(
-    Q, K, V, Shift, KeyMask, KeyBounds, inv_gamma, H, T, S, dropout_p, Seed, split_size, stride, Out,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def forward(Q, K, V, scaling, padding, dropout, H, T, S, split_size, stride, Out, CONFIG: tl.constexpr):
     """Compute the output of a block of queries of one head from a split of the keys, a multiple of RUN."""
     bh = tl.program_id(0)
     b = bh // H
     # Triton must not load neighboring queries by one instruction: a thread would have several, and not all dimensions.
-    # That their first one is a multiple of BLOCK is therefore withheld.
-    queries = tl.multiple_of(tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), 1)
-    pairs = (queries, bh, KeyMask, b, T, S, dropout_p, load_seed(Seed))
-    shift = tl.load(Shift + bh % H)
-    PAIRS_D: tl.constexpr = (D + 1) // 2
-    HALF_D: tl.constexpr = max(4, BLOCK_D // 2)
-    PAIRS_V: tl.constexpr = (V_SIZE + 1) // 2
-    HALF_V: tl.constexpr = max(4, BLOCK_V // 2)
+    # That their first one is a multiple of the block is therefore withheld.
+    queries = tl.multiple_of(tl.program_id(1) * CONFIG.block + tl.arange(0, CONFIG.block), 1)
+    sentence, seeded = (b, bh, T, S), (dropout.p, load_seed(dropout.seed))
+    loaded_scaling = (scaling.inv_gamma, tl.load(scaling.shift + bh % H))
+    PAIRS_D: tl.constexpr = pairs_of(CONFIG.D)
+    HALF_D: tl.constexpr = block_of_pairs(CONFIG.block_d)
     Q += bh.to(tl.int64) * PAIRS_D * stride
     K += bh.to(tl.int64) * tl.cdiv(S, RUN) * RUN * PAIRS_D
-    V += bh.to(tl.int64) * tl.cdiv(S, RUN) * RUN * PAIRS_V
-    Out += (tl.program_id(2).to(tl.int64) * tl.num_programs(0) + bh) * V_SIZE * stride
+    V += bh.to(tl.int64) * tl.cdiv(S, RUN) * RUN * pairs_of(CONFIG.V)
+    Out += (tl.program_id(2).to(tl.int64) * tl.num_programs(0) + bh) * CONFIG.V * stride
     q = (
         _load_block(Q, 0, stride, queries, PAIRS_D, HALF_D), _load_block(Q, 1, stride, queries, PAIRS_D, HALF_D),
         _load_block(Q, 2, stride, queries, PAIRS_D, HALF_D), _load_block(Q, 3, stride, queries, PAIRS_D, HALF_D),
     )  # fmt: skip
-    zeros = tl.zeros([HALF_V // 4, BLOCK], tl.float32)
-    out = (zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros)
-    start, stop = key_range(KeyBounds, b, split_size, T, S, CAUSAL, BLOCK)
+    nothing = zeros(block_of_pairs(CONFIG.block_v) // 4, CONFIG.block)
+    out = (nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
+    start, stop = key_range(padding, b, split_size, T, S, CONFIG)
     # A run may begin before `start` and end after `stop`: masks hide such keys, or they are zeros.
     for first in range(start // RUN * RUN, stop, RUN):
-        out = _add_run(out, first, q, K, V, inv_gamma, shift, pairs, PAIRS_D, HALF_D, PAIRS_V, HALF_V, CAUSAL, DROPOUT)
-    _store_block(Out, 0, out[0], out[1], stride, queries, V_SIZE)
-    _store_block(Out, 1, out[2], out[3], stride, queries, V_SIZE)
-    _store_block(Out, 2, out[4], out[5], stride, queries, V_SIZE)
-    _store_block(Out, 3, out[6], out[7], stride, queries, V_SIZE)
+        out = _add_run(out, first, q, K, V, loaded_scaling, queries, sentence, padding, seeded, CONFIG)
+    _store_block(Out, 0, out[0], out[1], stride, queries, CONFIG.V)
+    _store_block(Out, 1, out[2], out[3], stride, queries, CONFIG.V)
+    _store_block(Out, 2, out[4], out[5], stride, queries, CONFIG.V)
+    _store_block(Out, 3, out[6], out[7], stride, queries, CONFIG.V)

@@ -21,16 +21,17 @@ from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.pointwise_launch_configs import KernelName, call_kind, shared_memory, table_config
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
-from relumt.attention.kernels.pointwise_triton_arguments import (
+from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
+from relumt.attention.kernels.pointwise_triton_forward import forward
+from relumt.attention.kernels.triton_arguments import (
     Dropout,
-    KernelConfig,
     Padding,
+    PointwiseKernelConfig,
     RowSums,
+    next_power_of_2,
     shape_per_query,
     strided,
 )
-from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
-from relumt.attention.kernels.pointwise_triton_forward import forward
 
 
 def attend(
@@ -124,7 +125,7 @@ def run_backward(
 
 
 class _Options(NamedTuple):
-    """What decides, besides shapes and types, which code Triton compiles: the last fields of `KernelConfig`."""
+    """The last fields of `PointwiseKernelConfig`: what does not follow from shapes and types."""
 
     activation: Activation
     factor_shape: int
@@ -161,7 +162,8 @@ def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, argumen
     B, H, length, D = x.shape
     kind = call_kind(x, options.has_dropout, is_plain(options.activation, options.has_bias, options.row_sums))
     block_t, block_s, num_warps, num_stages = table_config(name, kind, shared_memory(x.device))
-    block_d = max(16, 1 << (D - 1).bit_length())  # triton.next_power_of_2 and cdiv take much longer
-    config = KernelConfig(D, block_d, block_t, block_s, exponent(options.activation), *options)
+    config = PointwiseKernelConfig(
+        D, max(16, next_power_of_2(D)), block_t, block_s, exponent(options.activation), *options
+    )
     blocks = math.ceil(length / (block_s if name == "backward_dkdv" else block_t))
     kernel[B * H, blocks](*arguments, config, num_warps=num_warps, num_stages=num_stages)

@@ -208,7 +208,7 @@ def forward(Q, K, V, Factor, Bias, padding, dropout, H, T, S, Out, sums, CONFIG:
         Q, K, V, Out: `Strided`.
         Factor, Bias: as in `PointwiseParams`, contiguous.
         padding, dropout, sums: `Padding`, `Dropout` and `RowSums`.
-        CONFIG: a `KernelConfig`.
+        CONFIG: a `PointwiseKernelConfig`.
     """
     bh = tl.program_id(0)
     b, h = bh // H, bh % H

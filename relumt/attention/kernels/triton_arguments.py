@@ -1,7 +1,8 @@
-"""Arguments of the pointwise Triton kernels. Shapes: B batch, H heads, T queries, S keys, D head size.
+"""Arguments of the Triton kernels. Shapes: B batch, H heads, T queries, S keys, D head size.
 
-What varies between calls is packed in named tuples, which kernels read by field, but for T and S: Triton would compile
-another kernel for numbers in a tuple that are divisible by 16, or 1.
+What varies between calls is packed in named tuples, which kernels read by field, but for lengths: Triton would compile
+another kernel for numbers in a tuple that are divisible by 16, or 1. Constants are a data class, a kernel's argument
+CONFIG; it is compiled for each value, which Triton knows by its text.
 """
 
 from dataclasses import dataclass
@@ -47,9 +48,17 @@ class RowSums(NamedTuple):
     w_log_w: Tensor | None
 
 
+class Scaling(NamedTuple):
+    """What turns distances into the Inhibitor's r = distance · inv_gamma − shift."""
+
+    inv_gamma: float
+    shift: Tensor
+    """Of each head, [H]."""
+
+
 @dataclass(frozen=True)
-class KernelConfig:
-    """Constants of a kernel, its argument CONFIG; it is compiled for each value, which Triton knows by its text."""
+class PointwiseKernelConfig:
+    """Constants of a pointwise kernel."""
 
     D: int
     block_d: int
@@ -70,6 +79,23 @@ class KernelConfig:
     """Row sums, or gradients of them: 0 none, 1 Σ w, 2 also Σ w log w."""
 
 
+@dataclass(frozen=True)
+class InhibitorKernelConfig:
+    """Constants of an Inhibitor's kernel."""
+
+    D: int
+    block_d: int
+    V: int
+    block_v: int
+    """Sizes of heads and values, and powers of 2 that are at least as large."""
+    block: int
+    """Queries or keys that a program holds."""
+    is_causal: bool
+    has_dropout: bool
+    uses_ptx: bool
+    """Whether it may contain NVIDIA's assembly."""
+
+
 def strided(x: Tensor) -> Strided:
     """Return a tensor [B, H, length, D] with its strides."""
     return Strided(x, *x.stride())
@@ -79,3 +105,8 @@ def shape_per_query(x: Tensor) -> int:
     """Return what numbers [B or 1, T or 1] differ by: 1 sentence, 2 query, 3 both, 0 neither."""
     B, T = x.shape
     return (B > 1) + 2 * (T > 1)
+
+
+def next_power_of_2(n: int) -> int:
+    """Return the lowest power of 2 that is at least n; Triton's takes much longer."""
+    return 1 << (n - 1).bit_length()
