@@ -10,7 +10,7 @@ with the same dropout: one kernel loops over keys for q's gradient, one over que
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,25 +124,15 @@ def run_backward(
     return gradients
 
 
-class _Options(NamedTuple):
-    """The last fields of `PointwiseKernelConfig`: what does not follow from shapes and types."""
-
-    activation: Activation
-    factor_shape: int
-    has_bias: bool
-    bias_shape: int
-    is_causal: bool
-    has_dropout: bool
-    row_sums: int
-
-
 def _options(
     factor: Tensor, bias: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float, row_sums: int
-) -> _Options:
-    bias_shape = 0 if bias is None else shape_per_query(bias)
-    return _Options(
-        activation, shape_per_query(factor), bias is not None, bias_shape, is_causal, dropout_p > 0, row_sums
-    )
+) -> dict[str, Any]:
+    """Return the fields of `PointwiseKernelConfig` that do not follow from q, k and v."""
+    return {
+        "activation": activation, "exponent": exponent(activation), "factor_shape": shape_per_query(factor),
+        "has_bias": bias is not None, "bias_shape": 0 if bias is None else shape_per_query(bias),
+        "is_causal": is_causal, "has_dropout": dropout_p > 0, "row_sums": row_sums,
+    }  # fmt: skip
 
 
 def _inputs(
@@ -157,13 +147,12 @@ def _inputs(
     ]  # fmt: skip
 
 
-def _launch(name: KernelName, kernel: Any, x: Tensor, options: _Options, arguments: Sequence[Any]) -> None:
+def _launch(name: KernelName, kernel: Any, x: Tensor, options: dict[str, Any], arguments: Sequence[Any]) -> None:
     """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
     B, H, length, D = x.shape
-    kind = call_kind(x, options.has_dropout, is_plain(options.activation, options.has_bias, options.row_sums))
+    plain = is_plain(options["activation"], options["has_bias"], options["row_sums"])
+    kind = call_kind(x, options["has_dropout"], plain)
     block_t, block_s, num_warps, num_stages = table_config(name, kind, shared_memory(x.device))
-    config = PointwiseKernelConfig(
-        D, max(16, next_power_of_2(D)), block_t, block_s, exponent(options.activation), *options
-    )
+    config = PointwiseKernelConfig(D, max(16, next_power_of_2(D)), block_t, block_s, **options)
     blocks = math.ceil(length / (block_s if name == "backward_dkdv" else block_t))
     kernel[B * H, blocks](*arguments, config, num_warps=num_warps, num_stages=num_stages)

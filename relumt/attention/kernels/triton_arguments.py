@@ -65,9 +65,9 @@ class PointwiseKernelConfig:
     """D, rounded up to a power of 2 that is at least 16."""
     block_t: int
     block_s: int
+    activation: Activation
     exponent: int
     """Of the power of ReLU; 1 for the sigmoid."""
-    activation: Activation
     factor_shape: int
     """Of `shape_per_query`."""
     has_bias: bool
