@@ -77,7 +77,7 @@ def run_fairseq(tool: Tool, command: FairseqCommand, *, append: bool) -> int:
     module = [sys.executable, "-P", "-m", f"fairseq_cli.{tool}", *command.arguments]
     if not append:
         command.log.unlink(missing_ok=True)  # hard links to it, as in a backup, keep their content
-    with command.log.open("ab") as log, follow(tool, command.arguments, command.is_verbose) as show:
+    with command.log.open("ab") as log, follow(command.arguments, command.is_verbose) as show:
         os.write(log.fileno(), line.encode())
         show(line)
         process = start_child(

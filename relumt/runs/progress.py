@@ -103,11 +103,10 @@ def last_value(arguments: Sequence[str], flag: str) -> float:
 
 
 @contextmanager
-def follow(tool: str, arguments: Sequence[str], is_verbose: bool) -> Iterator[Callable[[str], None]]:
+def follow(arguments: Sequence[str], is_verbose: bool) -> Iterator[Callable[[str], None]]:
     """Yield the function that is to be called with each part of the output of fairseq-train or fairseq-generate.
 
     Args:
-        tool: "train" or "generate".
         arguments: of the command.
         is_verbose: print all of the output.
     """

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from relumt.errors import UserError
 from relumt.runs.evaluation import SEARCH_FOLDER, is_scored_as_configured
 from relumt.runs.evaluation_record import best_penalty
 from relumt.runs.record import load_record
@@ -113,18 +112,3 @@ def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path):
     for power, text in ((0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)):
         generated = read_generated(tmp_path / "generate-valid.txt", lambda length, power=power: length**power)
         assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("Generate", "", "truncated"),
-        ("P-0\t-1.0 -1.0 -0.5 -0.5\n", "", "expected a score"),
-        ("D-0\t-3.0", "D-0\tx", "expected a score"),
-    ],
-)
-def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):
-    path = tmp_path / "generate-valid.txt"
-    path.write_text(NBEST.replace(old, new, 1))
-    with pytest.raises(UserError, match=message):
-        read_generated(path, float)

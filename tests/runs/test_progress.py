@@ -24,7 +24,7 @@ relumt: checkpoint_last.pt is damaged; resuming from another
 
 def shown(capsys, *parts, is_verbose=False):
     """Return what is printed for the parts of an output."""
-    with follow("train", ["data", "--max-epoch", "4"], is_verbose) as show:
+    with follow(["data", "--max-epoch", "4"], is_verbose) as show:
         for part in parts:
             show(part)
     return capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_a_terminal_shows_one_line(monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
-    with follow("train", ["--max-update", "100"], is_verbose=False) as show:
+    with follow(["--max-update", "100"], is_verbose=False) as show:
         show(START + INTERVAL % (1, 0.5, 50))
     printed = terminal.getvalue()
     assert "1,234,567 parameters" in printed and "epoch 1, update 50 of 100, loss 7.500" in printed

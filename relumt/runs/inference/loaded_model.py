@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import FairseqDataset, LanguagePairDataset
+from fairseq.data import LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
 from omegaconf import OmegaConf
 from torch import Tensor
+from torch.utils.data import Subset
 
 import relumt
 from relumt.errors import UserError
@@ -105,7 +106,7 @@ class LoadedModel:
         new_target[cycle] = np.roll(cycle, 1)
         name = f"{subset}, targets shuffled"
         self.task.datasets[name] = LanguagePairDataset(
-            dataset.src, dataset.src_sizes, dataset.src_dict, ReorderedDataset(dataset.tgt, new_target),
+            dataset.src, dataset.src_sizes, dataset.src_dict, Subset(dataset.tgt, new_target.tolist()),
             dataset.tgt_sizes[new_target], dataset.tgt_dict, left_pad_source=dataset.left_pad_source,
             left_pad_target=dataset.left_pad_target, shuffle=False,
         )  # fmt: skip
@@ -168,20 +169,6 @@ class LoadedModel:
             raise UserError(
                 f"{self.path}: the decoder's output is not finite, so training diverged; choose another checkpoint"
             )
-
-
-class ReorderedDataset(FairseqDataset):
-    """A dataset with its items in another order."""
-
-    def __init__(self, items: FairseqDataset, order: np.ndarray) -> None:
-        self.items = items
-        self.order = order
-
-    def __getitem__(self, index: int) -> Any:
-        return self.items[self.order[index]]
-
-    def __len__(self) -> int:
-        return len(self.order)
 
 
 def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[LoadedModel, Path]:
