@@ -27,8 +27,6 @@ from relumt.errors import UserError
 Format = TypeVar("Format")
 
 UNFINISHED = ".unfinished"
-MAX_NAME = 50
-"""Of longer names, hidden ones have the end only: file systems allow 255 bytes, and a character has up to 4."""
 
 Advance = Callable[[int], object]
 """Advances a progress bar by a number of lines."""
@@ -89,7 +87,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield path
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name[-MAX_NAME:]}.{os.getpid()}{UNFINISHED}")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
         yield unfinished
         sync(unfinished)
@@ -146,7 +144,7 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     require_writable(out.parent)
     if Path.cwd().is_relative_to(out):
         raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")
-    folder = out.with_name(f".{out.name[-MAX_NAME:]}{UNFINISHED}")
+    folder = out.with_name(f".{out.name}{UNFINISHED}")
     missing_parents = [parent for parent in out.parents if not parent.exists()]
     _clear(folder, out)
     stage = StagingArea(folder / "result", folder / "scratch")

@@ -99,18 +99,6 @@ def test_files_that_belong_together_are_never_new_beside_old(tmp_path, monkeypat
     assert [path.read_text() for path in paths if path.exists()] == ["old" if failing == 0 else "new"]
 
 
-@pytest.mark.parametrize("letter", ["n", "漢", "😀"])
-def test_any_name_that_a_file_system_allows_can_be_written(tmp_path, letter):
-    name = letter * (252 // len(letter.encode()))
-    with atomic_files([tmp_path / f"{name}.{language}" for language in ("d", "e")]) as unfinished:
-        for path in unfinished:
-            path.write_text(path.name)
-    assert len({path.read_text() for path in tmp_path.iterdir()}) == 2
-    with atomic_folder(tmp_path / name):
-        pass
-    assert len(names_below(tmp_path)) == 3
-
-
 def test_a_finished_folder_replaces_the_old_one(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

@@ -29,7 +29,7 @@ from relumt.plugin.checkpoints.recovery import (
 )
 from relumt.runs.record import find_record
 from tests.attacks.attack import relumt, snapshot
-from tests.attacks.training import OPTIMIZER, UPDATES, Training, run_forked, save, write_training_data
+from tests.attacks.training import UPDATES, Training, run_forked, save, write_training_data
 from tests.plugin.model.build import write_checkpoint
 from tests.runs.cases import replace_fairseq
 
@@ -185,7 +185,7 @@ def check_recovery(training: Training, undisturbed: Undisturbed) -> None:
     Afterwards the best and the last checkpoint are those of an undisturbed training.
     """
     training.updates()
-    recover_last_checkpoint(training.folder, OPTIMIZER)
+    recover_last_checkpoint(training.folder)
     last = training.folder / LAST_CHECKPOINT
     saved = load_checkpoint_safely(last)["optimizer_history"][-1]["num_updates"] if last.exists() else 0
     if saved < UPDATES:  # fairseq would train for one more update, hence scripts/train.sh does not start it either

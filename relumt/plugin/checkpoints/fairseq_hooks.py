@@ -113,7 +113,7 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     keeps_last = not getattr(cfg, "no_last_checkpoints", False)
     if cfg.restore_file == LAST_CHECKPOINT and keeps_last and not trainer.checkpoint_suffix:
         if trainer.is_data_parallel_master:
-            recover_last_checkpoint(Path(cfg.save_dir), type(trainer.optimizer).__name__)
+            recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     started = metrics.get_meter("default", "wall")

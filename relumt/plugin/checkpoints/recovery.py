@@ -54,16 +54,14 @@ def _replacing(path: Path) -> Iterator[Path]:
         ) from None
 
 
-def recover_last_checkpoint(folder: Path, optimizer: str) -> None:
+def recover_last_checkpoint(folder: Path) -> None:
     """If checkpoint_last.pt is missing or damaged, replace it by a copy of the newest intact checkpoint, if any.
 
     A process that was killed before it copied a newer checkpoint to checkpoint_last.pt does the updates between the two
-    again. A missing one is not replaced by a checkpoint of another optimizer: who removed it began another training.
-    Files that killed processes left unfinished are removed.
+    again. Files that killed processes left unfinished are removed.
 
     Args:
         folder: of the checkpoints.
-        optimizer: name of the class of the optimizer that trains.
 
     Raises:
         UserError: there are checkpoints, but none is intact.
@@ -73,18 +71,17 @@ def recover_last_checkpoint(folder: Path, optimizer: str) -> None:
     if not found or is_intact(last):
         return
     problem = "is damaged" if last in found else "is missing"
-    history: dict[Path, dict[str, Any]] = {}
+    num_updates: dict[Path, int] = {}
     for path in found:
         with suppress(OSError, UserError):  # it is damaged
-            history[path] = (load_checkpoint_safely(path, mmap=True).get("optimizer_history") or [{}])[-1]
-    if not history:
+            history = load_checkpoint_safely(path, mmap=True).get("optimizer_history") or [{}]
+            num_updates[path] = history[-1].get("num_updates", 0)
+    if not num_updates:
         raise UserError(
             f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
             "folder away to train from the beginning"
         )
     # Not by modification time, which copies lose, and which is wrong if the clock was set back.
-    newest = max(history, key=lambda path: history[path].get("num_updates", 0))
-    if last not in found and history[newest].get("optimizer_name") != optimizer:
-        return
+    newest = max(num_updates, key=num_updates.__getitem__)
     copy_checkpoint_durably(newest, last)
     print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name}")

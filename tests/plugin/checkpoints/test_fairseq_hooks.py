@@ -20,8 +20,6 @@ from relumt.plugin.checkpoints.recovery import recover_last_checkpoint, save_che
 from relumt.plugin.model.mechanism_transformer import MechanismTransformer
 from tests.plugin.model.build import trainer, write_checkpoint, write_data_bin
 
-OPTIMIZER = "FairseqAdam"
-
 
 @pytest.mark.parametrize("flag", ["eval_bleu", "eval_bleu_print_samples"])
 def test_the_command_line_decides_about_bleu_in_validation(checkpoint, flag):
@@ -69,7 +67,7 @@ def test_resuming_goes_on_counting_for_patience(tmp_path, monkeypatch, flags):
 def folder(tmp_path):
     """Return a folder with checkpoints of 2 to 8 updates, whose last one is not the newest, and an average."""
     for updates, name in ((1, "1_2"), (2, "1_4"), (3, "1_6"), (4, "1_8"), (3, "last"), (9, "average_5")):
-        history = [{"optimizer_name": OPTIMIZER, "num_updates": 2 * updates}]
+        history = [{"num_updates": 2 * updates}]
         content = {"model": {"w": torch.full((500,), float(updates))}, "ones": torch.ones(500)}
         content["optimizer_history"] = history
         save_checkpoint_durably(content, tmp_path / f"checkpoint_{name}.pt")
@@ -95,26 +93,17 @@ DAMAGE = {
 def test_training_resumes_from_the_newest_intact_checkpoint(folder, capsys, damage, damaged, expected):
     for name in damaged:
         DAMAGE[damage](folder / f"checkpoint_{name}.pt")
-    recover_last_checkpoint(folder, OPTIMIZER)
+    recover_last_checkpoint(folder)
     assert load_checkpoint_safely(folder / "checkpoint_last.pt")["model"]["w"][0] == expected
     assert capsys.readouterr().err.count("resuming from the newest intact checkpoint") == ("last" in damaged)
     assert not list(folder.glob(".*"))
-
-
-def test_a_missing_checkpoint_is_not_replaced_by_one_of_another_optimizer(folder):
-    (folder / "checkpoint_last.pt").unlink()
-    recover_last_checkpoint(folder, "FairseqNAG")
-    assert not (folder / "checkpoint_last.pt").exists()
-    (folder / "checkpoint_last.pt").write_bytes(b"")  # damaged: fairseq says what does not match
-    recover_last_checkpoint(folder, "FairseqNAG")
-    assert not find_damage(folder / "checkpoint_last.pt")
 
 
 def test_nothing_is_deleted_if_no_checkpoint_is_intact(folder):
     for path in folder.glob("checkpoint*.pt"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="is damaged, and no other checkpoint in its folder is intact"):
-        recover_last_checkpoint(folder, OPTIMIZER)
+        recover_last_checkpoint(folder)
     assert len(list(folder.glob("checkpoint*.pt"))) == 6 and "truncated" in find_damage(path)
 
 
@@ -131,8 +120,6 @@ def test_a_fault_while_saving_leaves_the_last_checkpoint(folder, monkeypatch):
 
 class FakeTrainer:
     """What `resume` needs of fairseq's trainer."""
-
-    optimizer = type(OPTIMIZER, (), {})()
 
     def __init__(self, suffix=""):
         self.checkpoint_suffix, self.is_data_parallel_master, self.data_parallel_world_size = suffix, True, 1
