@@ -1,13 +1,9 @@
-"""fairseq's translation task with documents of up to L tokens, assembled from a sentence-level data-bin.
-
-In validation, BLEU is computed on tokenized and detokenized text, from statistics that are summed over batches and
-workers.
-"""
+"""fairseq's translation task with documents of up to L tokens, assembled from a sentence-level data-bin."""
 
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,96 +12,23 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq.utils import split_paths, strip_pad
-from sacrebleu.metrics import BLEU
+from fairseq.utils import split_paths
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from relumt.corpora.document_lengths import read_document_lengths
-from relumt.corpora.tokenization import bleu_tokenizer, detokenize
 from relumt.errors import UserError
 from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
 from relumt.plugin.tasks.document_chunks import detach_separators, remove_separators
 from relumt.plugin.training_device import check_training_device
 
-UNKNOWN = "UNKNOWNTOKENINREF"
-"""Stands for unknown words in references, so that unknown words in translations match nothing."""
-
 MAX_LEN_A = 2
 """--max-len-a for documents, as in configs/datasets; fairseq's default would cut them off at 200 tokens."""
 
 logger = logging.getLogger(__name__)
-
-NUM_STATISTICS = 10
-"""BLEU is computed from the matching n-grams and all n-grams for n = 1, …, 4, and the lengths of both sides."""
-
-
-def bleu_statistics(name: str, tokenizer: str, hypotheses: list[str], references: list[str]) -> dict[str, float]:
-    """Return the statistics of a batch for the score that the log calls `name`, by their names in the log."""
-    score = BLEU(tokenize=tokenizer, force=True).corpus_score(hypotheses, [references])
-    statistics = [*score.counts, *score.totals, score.sys_len, score.ref_len]
-    return {f"_{name}_{i}": value for i, value in enumerate(statistics)}
-
-
-def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
-    """Log the BLEU of all batches of all workers; log nothing without validation batches."""
-    keys = [f"_{name}_{i}" for i in range(NUM_STATISTICS)]
-    sums = {key: sum(float(log.get(key, 0)) for log in logging_outputs) for key in keys}
-    if not any(sums.values()):
-        return
-    # Not arrays, as in fairseq's translation task: checkpoints store the meters and are loaded with weights_only.
-    for key, value in sums.items():
-        metrics.log_scalar(key, value)
-
-    def bleu(meters: Mapping[str, Any]) -> float:
-        *counts, sys_len, ref_len = (int(meters[key].sum) for key in keys)
-        return round(BLEU.compute_bleu(counts[:4], counts[4:], sys_len, ref_len, smooth_method="exp").score, 2)
-
-    metrics.log_derived(name, bleu)
-
-
-class BleuValidation(FairseqTask):
-    """A mixin for translation tasks that, with --eval-bleu, validates with "bleu" and "bleu_detokenized".
-
-    fairseq's --eval-bleu-args, --eval-bleu-remove-bpe and --eval-bleu-print-samples apply. --eval-bleu-detok and
-    --eval-tokenized-bleu do not, because both scores are logged.
-    """
-
-    def valid_step(self, sample: Mapping[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Return loss, sample size and log of a batch; the log includes the statistics of both BLEU scores."""
-        # Bypasses TranslationTask's method, which would translate the batch a second time for its own score.
-        loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
-        if self.cfg.eval_bleu:
-            hypotheses, references = self.translate(sample, model)
-            if self.cfg.eval_bleu_print_samples:
-                logger.info("example hypothesis: %s", hypotheses[0])
-                logger.info("example reference: %s", references[0])
-            language = self.cfg.target_lang
-            log |= bleu_statistics("bleu", "none", hypotheses, references)
-            detokenized = (detokenize(lines, language) for lines in (hypotheses, references))
-            log |= bleu_statistics("bleu_detokenized", bleu_tokenizer(language), *detokenized)
-        return loss, sample_size, log
-
-    def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
-        """Return the translations and the references of a batch, with subwords joined."""
-        generated = self.inference_step(self.sequence_generator, [model], sample)
-        bpe, dictionary = self.cfg.eval_bleu_remove_bpe, self.tgt_dict
-        hypotheses = [dictionary.string(best["tokens"].int().cpu(), bpe) for best, *_ in generated]
-        references = [
-            dictionary.string(strip_pad(target, dictionary.pad()).int().cpu(), bpe, unk_string=UNKNOWN)
-            for target in sample["target"]
-        ]
-        return hypotheses, references
-
-    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
-        """Log fairseq's metrics and both BLEU scores."""
-        FairseqTask.reduce_metrics(self, logging_outputs, criterion)
-        for name in ("bleu", "bleu_detokenized"):  # the first on tokenized text, as in the papers
-            log_bleu(name, logging_outputs)
 
 
 def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
@@ -138,6 +61,19 @@ class ConcatenatedSentences(Dataset):
         return concatenate([self.sentences[number] for number in numbers], self.separator)
 
 
+class SeparatorRemover:
+    """The detokenizer of --eval-bleu-detok for text without separators, each of which would be a word that matches."""
+
+    def __init__(self, tokenizer: Any, separator: str) -> None:
+        self.tokenizer = tokenizer
+        self.separator = separator
+
+    def decode(self, line: str) -> str:
+        """Return a line without separators, detokenized."""
+        line = remove_separators(detach_separators(line, self.separator), self.separator)
+        return str(self.tokenizer.decode(line)) if self.tokenizer else line
+
+
 @dataclass
 class DocumentsConfig(TranslationConfig):
     """Flags --document-length and --document-separator."""
@@ -153,10 +89,11 @@ class DocumentsConfig(TranslationConfig):
 
 
 @register_task("translation_documents", dataclass=DocumentsConfig)
-class DocumentsTask(BleuValidation, TranslationTask):
+class DocumentsTask(TranslationTask):
     """Translation of sentences or, with --document-length, of chunks of documents ([RF] Appendix B)."""
 
     cfg: DocumentsConfig
+    tokenizer: Any
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split, in chunks if --document-length is set; raise UserError if that is impossible."""
@@ -232,16 +169,6 @@ class DocumentsTask(BleuValidation, TranslationTask):
             kwargs["required_batch_size_multiple"] = 1
         return super().get_batch_iterator(*args, **kwargs)
 
-    def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
-        """Return the translations and the references of a batch, with subwords joined and without separators."""
-        separator = self.cfg.document_separator
-
-        def without_separators(lines: list[str]) -> list[str]:
-            return [remove_separators(detach_separators(line, separator), separator) for line in lines]
-
-        hypotheses, references = super().translate(sample, model)
-        return without_separators(hypotheses), without_separators(references)
-
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model; raise UserError if flags of documents or of the device are invalid."""
         if not from_checkpoint:  # a model that was trained on a GPU may translate on a CPU
@@ -258,4 +185,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         if length:
             search_args = {"max_len_a": MAX_LEN_A, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
             self.cfg.eval_bleu_args = json.dumps(search_args)
-        return super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.eval_bleu and self.cfg.document_separator:
+            self.tokenizer = SeparatorRemover(self.tokenizer, self.cfg.document_separator)
+        return model
