@@ -17,7 +17,7 @@ from relumt.attention.gate import OutputGate
 from relumt.attention.mask import AttentionMask, split_mask
 from relumt.attention.mechanism import Need
 from relumt.attention.precision import cast_saturating
-from relumt.attention.qk_norm import QKNorm
+from relumt.attention.qk_norm import INITIAL_SCALE, QKNorm
 from relumt.attention.registry import MECHANISMS
 
 
@@ -36,6 +36,7 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: heads of keys and values; H if None.
         gate: one of GATES, for a gate on the output; None for no gate.
         qk_norm: whether queries and keys are normalized (`QKNorm`).
+        qk_norm_scale: its scale before training.
         **options: of the mechanism, such as gamma=2.0 for `relu`.
 
     Raises:
@@ -64,6 +65,7 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: int | None = None,
         gate: str | None = None,
         qk_norm: bool = False,
+        qk_norm_scale: float = INITIAL_SCALE,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class MultiheadAttention(nn.Module):
         self.v_proj = nn.Linear(vdim or embed_dim, num_kv_heads * self.head_dim, bias, device, dtype)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias, device, dtype)
         self.mechanism = MECHANISMS[mechanism](num_heads, self.head_dim, dropout, **options).to(device, dtype)
-        self.qk_norm = QKNorm.build(self.mechanism).to(device, dtype) if qk_norm else None
+        self.qk_norm = QKNorm.build(self.mechanism, qk_norm_scale).to(device, dtype) if qk_norm else None
         self.gate = OutputGate(gate, embed_dim, num_heads).to(device, dtype) if gate else None
         self.reset_parameters()
 

@@ -33,7 +33,9 @@ def models(arguments: argparse.Namespace) -> None:
     print("Attention mechanisms: --attention NAME; --attention-encoder, -decoder or -cross for one site")
     summaries = {name: inspect.getdoc(spec.factory) or "" for name, spec in MECHANISMS.items()}
     print(*describe_variants(MECHANISMS, summaries), sep="\n")
-    print(f"  for any of them: --attention-gate {{{','.join(GATES)}}}, --attention-qk-norm")
+    print(
+        f"  for any of them: --attention-gate {{{','.join(GATES)}}}, --attention-qk-norm, --attention-qk-norm-scale G"
+    )
     print("\nFeed-forward layers: --feedforward NAME; --feedforward-encoder or -decoder for one side")
     print(*describe_variants(FEEDFORWARDS, {}), sep="\n")
     print(f"\nArchitectures: --arch NAME, with sizes NAME{', NAME'.join(ARCHITECTURE_SIZES)}")

@@ -128,7 +128,7 @@ def test_grouped_queries_share_keys_and_values():
     torch.testing.assert_close(grouped(x, x, x), every(x, x, x))
 
 
-@pytest.mark.parametrize("options", [{"gate": "headwise"}, {"qk_norm": True}])
+@pytest.mark.parametrize("options", [{"gate": "headwise"}, {"qk_norm": True, "qk_norm_scale": 20.0}])
 def test_options_are_trained(options):
     module, x = MultiheadAttention(E, H, mechanism="relu_l1", **options), torch.randn(T, B, E)
     module(x, x, x)[0].square().sum().backward()

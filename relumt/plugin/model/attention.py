@@ -39,7 +39,7 @@ class MechanismAttention(MultiheadAttention):
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
-        has_qk_norm: whether queries and keys are normalized (`relumt.attention.QKNorm`).
+        qk_norm_scale: initial scale of normalized queries and keys (`relumt.attention.QKNorm`), or None for no norm.
         **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
             no mechanism attends to.
 
@@ -55,13 +55,13 @@ class MechanismAttention(MultiheadAttention):
         mechanism: Mechanism,
         site: str,
         gate: str | None = None,
-        has_qk_norm: bool = False,
+        qk_norm_scale: float | None = None,
         **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
-        self.qk_norm = QKNorm.build(mechanism) if has_qk_norm else None
+        self.qk_norm = None if qk_norm_scale is None else QKNorm.build(mechanism, qk_norm_scale)
         if self.qk_norm is None:  # with it, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)

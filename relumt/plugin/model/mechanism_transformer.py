@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from relumt.attention import GATES
+from relumt.attention.qk_norm import INITIAL_SCALE
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.model.attention_log import AttentionLog
@@ -71,6 +72,12 @@ class MechanismTransformer(TransformerModel):
             "--attention-qk-norm",
             action="store_true",
             help="normalize the queries and keys of every attention, with a trained scale for each head",
+        )
+        parser.add_argument(
+            "--attention-qk-norm-scale",
+            type=float,
+            metavar="G",
+            help=f"the same, with this scale before training (default: {INITIAL_SCALE:g})",
         )
         parser.add_argument(
             "--log-attention-interval",

@@ -10,6 +10,14 @@ from relumt.plugin.model.attention import MechanismAttention
 from tests.plugin.model.build import build, sample
 
 
+@pytest.mark.parametrize(
+    ("flags", "scale"), [([], None), (["--attention-qk-norm"], 10), (["--attention-qk-norm-scale", "20"], 20)]
+)
+def test_flags_set_the_initial_scale_of_qk_norm(flags, scale):
+    qk_norm = build("mechanism_transformer", *flags).decoder.layers[0].encoder_attn.qk_norm
+    assert qk_norm is None if scale is None else qk_norm.scale.tolist() == [scale, scale]
+
+
 @torch.no_grad()
 def test_with_qk_norm_the_size_of_projections_has_no_effect():
     model = build("mechanism_transformer", "--attention-qk-norm").eval()
