@@ -46,7 +46,7 @@ def main(out: Path = OUT) -> None:
     """Write every figure to the folder `out`."""
     out.mkdir(exist_ok=True)
     with plt.rc_context(STYLE):
-        for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention, relu_or_softmax):
+        for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention, relu_or_softmax, gap):
             figure = draw()
             figure.savefig(out / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
@@ -225,6 +225,28 @@ def relu_or_softmax() -> Figure:
                 panel.plot(confidence_interval(differences), [place, place], color=ORANGE)
         panel.set_yticks(range(len(scores)), scores if panel is axes[0] else [""] * len(scores))
         panel.set(title=title, xlabel="difference from softmax, 95% interval", ylim=(len(scores) - 0.5, -0.5))
+    return figure
+
+
+def gap() -> Figure:
+    """L1-normalized ReLU against softmax, both with QK norm, by fifths of the validation set from short to long."""
+    figure, (loss, share) = panels(2)
+    fifths = range(1, 6)
+    loss.axhline(0, color=GRAY, linestyle="--", linewidth=1.5)
+    for corpus, table, line in (("Multi30k", "by_length", "-"), ("IWSLT14", "by_length_iwslt14", ":")):
+        losses, shares = (
+            [[value for (value,) in numbers("gap", table, f"{measure}, {model}")] for model in ("ReLU", "softmax")]
+            for measure in ("loss", "largest share")
+        )
+        differences = [ours - softmax for ours, softmax in zip(*losses, strict=True)]
+        loss.plot(fifths, differences, line, marker="o", color=BLUE, label=f"{corpus}, ReLU")
+        for values, model, color in zip(shares, ("ReLU", "softmax"), (BLUE, ORANGE), strict=True):
+            share.plot(fifths, values, line, marker="o", color=color, label=f"{corpus}, {model}")
+    loss.set_title("loss: difference from softmax")
+    share.set_title("largest share in a row of cross-attention")
+    for axes in (loss, share):
+        axes.set(xlabel="fifth of the sentences, from short to long", xticks=fifths)
+    add_legend(figure, share, 4)
     return figure
 
 

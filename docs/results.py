@@ -17,7 +17,7 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 TOPICS = {
     "Translation quality": (
-        "relu_or_softmax reluformer_ablation multi30k rela_ablation regularizer_sweep ffn_slots activations "
+        "relu_or_softmax gap reluformer_ablation multi30k rela_ablation regularizer_sweep ffn_slots activations "
         "inhibitor_init inhibitor_int16"
     ),
     "What attention does": "sparsity_and_heads alignment attention_maps",
