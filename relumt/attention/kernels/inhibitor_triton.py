@@ -155,9 +155,7 @@ def _inputs(
 def _config(q: Tensor, v: Tensor, block: int, is_causal: bool, dropout_p: float) -> InhibitorKernelConfig:
     D, V = q.shape[3], v.shape[3]
     block_d = max(2, next_power_of_2(D))
-    return InhibitorKernelConfig(
-        D, block_d, V, next_power_of_2(V), block, is_causal, dropout_p > 0, supports_ptx()
-    )  # fmt: skip
+    return InhibitorKernelConfig(D, block_d, V, next_power_of_2(V), block, is_causal, dropout_p > 0, supports_ptx())
 
 
 def block_size(direction: str, head_dim: int, value_dim: int) -> int:

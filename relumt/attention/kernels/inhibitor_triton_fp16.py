@@ -144,9 +144,7 @@ def block_of_pairs(block):
 
 
 @triton.jit
-def _add_run(
-    out, first, q, K, V, scaling, queries, sentence, padding, dropout, CONFIG: tl.constexpr
-):  # fmt: skip
+def _add_run(out, first, q, K, V, scaling, queries, sentence, padding, dropout, CONFIG: tl.constexpr):
     """Add the contributions of RUN keys to an output in float32."""
     inv_gamma, shift = scaling
     D: tl.constexpr = pairs_of(CONFIG.D)

@@ -36,7 +36,7 @@ class Dropout(NamedTuple):
     """Which weights are dropped."""
 
     p: float
-    """Of `round_dropout`."""
+    """Probability; that of pointwise kernels is one of `round_dropout`."""
     seed: Tensor | None
     """[] int64; None without dropout."""
 

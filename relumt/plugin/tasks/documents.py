@@ -62,7 +62,7 @@ class ConcatenatedSentences(Dataset):
 
 
 class SeparatorRemover:
-    """The detokenizer of --eval-bleu-detok for text without separators, each of which would be a word that matches."""
+    """Removes separators, which would count as matching words, before the detokenizer of --eval-bleu-detok."""
 
     def __init__(self, tokenizer: Any, separator: str) -> None:
         self.tokenizer = tokenizer
