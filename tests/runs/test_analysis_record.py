@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from relumt.analysis.record import (
     SCHEMA,
     AlignmentErrors,
@@ -14,6 +16,7 @@ from relumt.analysis.record import (
 from relumt.analysis.scored_analysis import needs_analysis
 from relumt.commands.analysis import analyze_run
 from relumt.corpora.record import gold_alignments_path
+from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.record import load_record
 from tests.papers.cases import analysis
@@ -34,6 +37,13 @@ def test_alignment_errors_are_averaged_over_layers():
 def test_an_analysis_is_read_as_it_was_written(tmp_path):
     write_analysis(ANALYSIS, tmp_path / "analysis.json")
     assert read_analysis(tmp_path / "analysis.json") == ANALYSIS
+
+
+def test_another_format_ends_in_one_line(tmp_path):
+    write_analysis(replace(ANALYSIS, schema=SCHEMA - 1), tmp_path / "analysis.json")
+    message = f"^.*expected schema {SCHEMA}, found {SCHEMA - 1}; delete it and run relumt analyze again$"
+    with pytest.raises(UserError, match=message):
+        read_analysis(tmp_path / "analysis.json")
 
 
 OUTDATED = {
