@@ -132,6 +132,8 @@ def follow(arguments: Sequence[str], is_verbose: bool) -> Iterator[Callable[[str
                     stays = progress.has_news and "loss" in progress.last
                     update(progress.share, str(progress), stays)
                     progress.has_news &= not stays
+                    if match[1] == "train":
+                        progress.last.pop("loss", None)  # the next epoch has its own, however short it is
 
         yield show
         if progress.has_news:

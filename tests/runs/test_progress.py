@@ -43,8 +43,10 @@ def test_one_line_is_printed_for_an_epoch_and_messages_are_passed_on(capsys):
 
 
 def test_an_epoch_without_intervals_shows_the_loss_of_the_epoch(capsys):
-    printed = shown(capsys, VALID % (1, 10), EPOCH % (1, 10))
-    assert printed == "epoch 1 of 4, update 10, loss 7.250, validation loss 6.500, BLEU 12.34, 5,000 tokens/s\n"
+    epochs = (VALID % (1, 10), EPOCH % (1, 10), VALID % (2, 20), EPOCH.replace("7.25", "6.75") % (2, 20))
+    first, second = shown(capsys, *epochs).strip().split("\n")
+    assert first == "epoch 1 of 4, update 10, loss 7.250, validation loss 6.500, BLEU 12.34, 5,000 tokens/s"
+    assert second.startswith("epoch 2 of 4, update 20, loss 6.750, validation loss 6.500, BLEU 12.34, ")
 
 
 def test_without_validation_the_epoch_is_shown(capsys):
