@@ -13,7 +13,7 @@ from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.multihead import MultiheadAttention, attend
 from relumt.attention.precision import at_least_float32, cast_saturating
-from relumt.attention.qk_norm import QKNorm
+from relumt.attention.qk_norm import QK_NORMS, QKNorm
 from relumt.attention.registry import MECHANISMS
 from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
@@ -21,6 +21,7 @@ __all__ = [
     "GATES",
     "MECHANISMS",
     "NULL_WEIGHT_SUM",
+    "QK_NORMS",
     "AttentionMask",
     "AttentionOutput",
     "Mechanism",

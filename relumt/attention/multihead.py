@@ -17,7 +17,7 @@ from relumt.attention.gate import OutputGate
 from relumt.attention.mask import AttentionMask, split_mask
 from relumt.attention.mechanism import Need
 from relumt.attention.precision import cast_saturating
-from relumt.attention.qk_norm import INITIAL_SCALE, QKNorm
+from relumt.attention.qk_norm import QKNorm
 from relumt.attention.registry import MECHANISMS
 
 
@@ -35,8 +35,7 @@ class MultiheadAttention(nn.Module):
         mechanism: a name in MECHANISMS.
         num_kv_heads: heads of keys and values; H if None.
         gate: one of GATES, for a gate on the output; None for no gate.
-        qk_norm: whether queries and keys are normalized (`QKNorm`).
-        qk_norm_scale: its scale before training.
+        qk_norm: one of QK_NORMS, for queries and keys of length 1; None for no norm.
         **options: of the mechanism, such as gamma=2.0 for `relu`.
 
     Raises:
@@ -64,8 +63,7 @@ class MultiheadAttention(nn.Module):
         mechanism: str = "softmax",
         num_kv_heads: int | None = None,
         gate: str | None = None,
-        qk_norm: bool = False,
-        qk_norm_scale: float = INITIAL_SCALE,
+        qk_norm: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -82,7 +80,7 @@ class MultiheadAttention(nn.Module):
         self.v_proj = nn.Linear(vdim or embed_dim, num_kv_heads * self.head_dim, bias, device, dtype)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias, device, dtype)
         self.mechanism = MECHANISMS[mechanism](num_heads, self.head_dim, dropout, **options).to(device, dtype)
-        self.qk_norm = QKNorm.build(self.mechanism, qk_norm_scale).to(device, dtype) if qk_norm else None
+        self.qk_norm = QKNorm.build(qk_norm, self.mechanism).to(device, dtype) if qk_norm else None
         self.gate = OutputGate(gate, embed_dim, num_heads).to(device, dtype) if gate else None
         self.reset_parameters()
 
@@ -124,13 +122,13 @@ class MultiheadAttention(nn.Module):
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
-        if self.qk_norm is not None:
-            q, k = self.qk_norm(q, k)
         visible = bias = None
         if attn_mask is not None and not is_causal:
             (B, H, T, _), S = q.shape, k.shape[2]
             visible, bias = split_mask(attn_mask, B, H, T, S)
         mask = AttentionMask(key_mask_of(key_padding_mask), is_causal, visible, bias=bias)
+        if self.qk_norm is not None:
+            q, k = self.qk_norm(q, k, mask)
         result = self.mechanism(q, k, v, mask, Need.WEIGHTS if need_weights else Need.NOTHING)
         # [B, H, T, D] -> [T, B, E]
         heads = self.mechanism.postprocess_heads(result.output.permute(2, 0, 1, 3).flatten(2))

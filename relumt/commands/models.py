@@ -24,6 +24,7 @@ def models(arguments: argparse.Namespace) -> None:
     """
     from relumt.attention.feedforward import FEEDFORWARDS
     from relumt.attention.gate import GATES
+    from relumt.attention.qk_norm import QK_NORMS
     from relumt.attention.registry import MECHANISMS, load_extensions
     from relumt.plugin.options import ARCHITECTURE_SIZES, ARCHITECTURES
     from relumt.runs.dataset_config import read_models
@@ -33,9 +34,8 @@ def models(arguments: argparse.Namespace) -> None:
     print("Attention mechanisms: --attention NAME; --attention-encoder, -decoder or -cross for one site")
     summaries = {name: inspect.getdoc(spec.factory) or "" for name, spec in MECHANISMS.items()}
     print(*describe_variants(MECHANISMS, summaries), sep="\n")
-    print(
-        f"  for any of them: --attention-gate {{{','.join(GATES)}}}, --attention-qk-norm, --attention-qk-norm-scale G"
-    )
+    norms = f"--attention-qk-norm [{{{','.join(QK_NORMS)}}}]"
+    print(f"  for any of them: --attention-gate {{{','.join(GATES)}}}, {norms}")
     print("\nFeed-forward layers: --feedforward NAME; --feedforward-encoder or -decoder for one side")
     print(*describe_variants(FEEDFORWARDS, {}), sep="\n")
     print(f"\nArchitectures: --arch NAME, with sizes NAME{', NAME'.join(ARCHITECTURE_SIZES)}")

@@ -7,7 +7,6 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.attention.feedforward import FEEDFORWARDS, FeedForward
-from relumt.attention.qk_norm import INITIAL_SCALE
 from relumt.attention.variant_spec import VariantSpec, flag_name, suggest
 from relumt.errors import UserError, quote
 
@@ -131,12 +130,6 @@ FEEDFORWARD_CHOICE: VariantChoice[FeedForward] = VariantChoice(
 VARIANT_CHOICES = (ATTENTION_CHOICE, FEEDFORWARD_CHOICE)
 
 
-def qk_norm_scale(cfg: Any) -> float | None:
-    """Return the initial scale of queries and keys, None if they are not normalized."""
-    default = INITIAL_SCALE if getattr(cfg, "attention_qk_norm", False) else None
-    return getattr(cfg, "attention_qk_norm_scale", None) or default
-
-
 def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return settings of a model with those of nested sections under the names of their flags."""
     flat = dict(settings)
@@ -148,7 +141,7 @@ def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def variant_settings() -> set[str]:
     """Return the names of the settings that choose mechanisms, feed-forward variants and gates, with their options."""
-    names = {"attention_gate", "attention_qk_norm", "attention_qk_norm_scale"}
+    names = {"attention_gate", "attention_qk_norm"}
     for choice in VARIANT_CHOICES:
         names |= {*choice.attributes(), *choice.options()}
     return names

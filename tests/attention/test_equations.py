@@ -90,7 +90,7 @@ def test_relu_options_are_the_equation(name, equation, case, gamma, scale):
 
 
 @for_each_mechanism
-@given(case=cases(), power=st.integers(1, 4), shift=st.floats(0, 2))
+@given(case=cases(), power=st.integers(1, 16), shift=st.floats(0, 2))
 def test_relu_l1_options_are_the_equation(case, power, shift):
     attend = oracle.weighted_sum(partial(oracle.relu_l1, power=power, shift=shift))
     _, output = oracle.attend(attend, case.q, case.k, case.v, case.visible)

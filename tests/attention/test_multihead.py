@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relumt.attention import MECHANISMS, AttentionMask, MultiheadAttention, Need, attend
+from relumt.attention import MECHANISMS, QK_NORMS, AttentionMask, MultiheadAttention, Need, attend
 from relumt.attention.registry import EXTENSIONS, load_extensions
 from relumt.attention.softmax import SoftmaxAttention
 from tests.attention import oracle
@@ -128,7 +128,7 @@ def test_grouped_queries_share_keys_and_values():
     torch.testing.assert_close(grouped(x, x, x), every(x, x, x))
 
 
-@pytest.mark.parametrize("options", [{"gate": "headwise"}, {"qk_norm": True, "qk_norm_scale": 20.0}])
+@pytest.mark.parametrize("options", [{"gate": "headwise"}, *({"qk_norm": kind} for kind in QK_NORMS)])
 def test_options_are_trained(options):
     module, x = MultiheadAttention(E, H, mechanism="relu_l1", **options), torch.randn(T, B, E)
     module(x, x, x)[0].square().sum().backward()
@@ -175,7 +175,7 @@ def test_what_cannot_be_computed_is_refused():
     with pytest.raises(ValueError, match="got 8, 2 and 3"):
         MultiheadAttention(8, 2, num_kv_heads=3)
     with pytest.raises(ValueError, match="QK norm needs products of queries and keys, which InhibitorAttention lacks"):
-        MultiheadAttention(E, H, mechanism="inhibitor", qk_norm=True)
+        MultiheadAttention(E, H, mechanism="inhibitor", qk_norm="constant")
     with pytest.raises(ValueError, match="computes distances, not scores"):
         MECHANISMS["inhibitor"](2, 4)(x, x, x, AttentionMask(bias=torch.ones(1, 1, 1, 3)))
     with pytest.raises(ValueError, match="expected a key_padding_mask of 0 and -inf"):

@@ -1,12 +1,13 @@
 """What a kernel needs to know about a mechanism with pointwise weights. Shapes: B batch, T queries."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
-Activation = Literal["relu", "relu2", "relu3", "relu4", "relu5", "relu6", "relu7", "relu8", "sigmoid"]
-POWERS_OF_RELU: tuple[Activation, ...] = ("relu", "relu2", "relu3", "relu4", "relu5", "relu6", "relu7", "relu8")
+Activation = str
+"""A power of ReLU or "sigmoid"."""
+
+POWERS_OF_RELU: tuple[Activation, ...] = ("relu", *(f"relu{n}" for n in range(2, 17)))
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,6 @@ def is_plain(activation: Activation, has_bias: bool, row_sums: int) -> bool:
     return activation == "relu" and not has_bias and not row_sums
 
 
-def exponent(activation: str) -> int:  # Triton compiles it, and does not know Literal
+def exponent(activation: str) -> int:
     """Return the power of ReLU; 1 for the sigmoid."""
     return int(activation.removeprefix("relu") or 1) if activation.startswith("relu") else 1

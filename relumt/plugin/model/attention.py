@@ -39,7 +39,7 @@ class MechanismAttention(MultiheadAttention):
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
-        qk_norm_scale: initial scale of normalized queries and keys (`relumt.attention.QKNorm`), or None for no norm.
+        qk_norm: one of `relumt.attention.QK_NORMS`, or None for queries and keys as they are.
         **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
             no mechanism attends to.
 
@@ -55,13 +55,13 @@ class MechanismAttention(MultiheadAttention):
         mechanism: Mechanism,
         site: str,
         gate: str | None = None,
-        qk_norm_scale: float | None = None,
+        qk_norm: str | None = None,
         **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
-        self.qk_norm = None if qk_norm_scale is None else QKNorm.build(mechanism, qk_norm_scale)
+        self.qk_norm = None if qk_norm is None else QKNorm.build(qk_norm, mechanism)
         if self.qk_norm is None:  # with it, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
@@ -104,6 +104,8 @@ class MechanismAttention(MultiheadAttention):
         need = Need.WEIGHTS if return_weights else Need.NOTHING
         for hook_need, _ in self.hooks:
             need |= hook_need
+        if self.qk_norm is not None:
+            q = self.qk_norm.normalize_queries(q, k.shape[2], mask)
         with products:
             result = self.mechanism(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
@@ -179,7 +181,7 @@ class MechanismAttention(MultiheadAttention):
             x = x.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4)
             q, kv = x[0], x[1:]
             if self.qk_norm is not None:
-                q, kv = self.qk_norm.normalize_queries(q), torch.stack((self.qk_norm.normalize_keys(x[1]), x[2]))
+                kv = torch.stack((self.qk_norm.normalize_keys(x[1]), x[2]))
         else:
             q, new_k, new_v = self._project(query, key, value)
             kv = torch.stack((new_k, new_v))
@@ -257,9 +259,8 @@ class MechanismAttention(MultiheadAttention):
         return self._project_queries(query), self._project_keys(key), self._split_heads(self.v_proj(value))
 
     def _project_queries(self, query: Tensor, beam: int = 1) -> Tensor:
-        """[T, B, E] -> [B/beam, H, beam·T, D], normalized with QK norm."""
-        q = self._split_heads(self.q_proj(query), beam)
-        return q if self.qk_norm is None else self.qk_norm.normalize_queries(q)
+        """[T, B, E] -> [B/beam, H, beam·T, D]."""
+        return self._split_heads(self.q_proj(query), beam)
 
     def _project_keys(self, key: Tensor) -> Tensor:
         """[S, B, E] -> [B, H, S, D], normalized with QK norm."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from relumt.attention.dropout import dropout
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.cache import IncrementalState
-from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, qk_norm_scale
+from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
 
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq_kwargs: Any) -> MechanismAttention:
@@ -29,7 +29,7 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq
         mechanism=mechanism,
         site=site,
         gate=getattr(cfg, "attention_gate", None),
-        qk_norm_scale=qk_norm_scale(cfg),
+        qk_norm=getattr(cfg, "attention_qk_norm", None),
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
         **fairseq_kwargs,

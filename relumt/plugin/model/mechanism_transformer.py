@@ -27,8 +27,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
-from relumt.attention import GATES
-from relumt.attention.qk_norm import INITIAL_SCALE
+from relumt.attention import GATES, QK_NORMS
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.model.attention_log import AttentionLog
@@ -70,14 +69,11 @@ class MechanismTransformer(TransformerModel):
         )
         parser.add_argument(
             "--attention-qk-norm",
-            action="store_true",
-            help="normalize the queries and keys of every attention, with a trained scale for each head",
-        )
-        parser.add_argument(
-            "--attention-qk-norm-scale",
-            type=float,
-            metavar="G",
-            help=f"the same, with this scale before training (default: {INITIAL_SCALE:g})",
+            nargs="?",
+            const="constant",
+            choices=QK_NORMS,
+            help="normalize the queries and keys of every attention, with a trained scale for each head; it is the "
+            "same for any number n of visible keys (constant) or grows with log n (default: none)",
         )
         parser.add_argument(
             "--log-attention-interval",

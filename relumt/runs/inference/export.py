@@ -31,7 +31,7 @@ from relumt.plugin.checkpoints.loading import (
 )
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
-from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, qk_norm_scale, variant_settings
+from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
 from relumt.runs.data_bin import DataBin, open_data_bin, write_preparation
 from relumt.runs.inference.search import SearchSettings, search_of_run
 from relumt.runs.inference.text_encoding import require_languages
@@ -87,7 +87,7 @@ def stock_activation(model: Namespace, task: Mapping[str, Any], path: Path) -> s
     gate, length = getattr(model, "attention_gate", None), task.get("document_length")
     parts = [f"{name} attention" for name in sorted(mechanisms - {"softmax"})]
     parts += [f"a gate on its attention (--attention-gate {gate})"] if gate else []
-    parts += ["QK norm (--attention-qk-norm)"] if qk_norm_scale(model) else []
+    parts += ["QK norm (--attention-qk-norm)"] if getattr(model, "attention_qk_norm", None) else []
     parts += [f"chunks of documents of up to {length} tokens"] if length else []
     if None in activations or len(activations) > 1:
         parts += [f"the feed-forward layers {' and '.join(sorted(variants))}"]

@@ -10,12 +10,11 @@ from relumt.plugin.model.attention import MechanismAttention
 from tests.plugin.model.build import build, sample
 
 
-@pytest.mark.parametrize(
-    ("flags", "scale"), [([], None), (["--attention-qk-norm"], 10), (["--attention-qk-norm-scale", "20"], 20)]
-)
-def test_flags_set_the_initial_scale_of_qk_norm(flags, scale):
-    qk_norm = build("mechanism_transformer", *flags).decoder.layers[0].encoder_attn.qk_norm
-    assert qk_norm is None if scale is None else qk_norm.scale.tolist() == [scale, scale]
+@pytest.mark.parametrize(("values", "kind"), [([], "constant"), (["log_n"], "log_n")])
+def test_a_flag_sets_the_kind_of_qk_norm(values, kind):
+    assert build("mechanism_transformer").decoder.layers[0].encoder_attn.qk_norm is None
+    model = build("mechanism_transformer", "--attention-qk-norm", *values)
+    assert model.decoder.layers[0].encoder_attn.qk_norm.kind == kind
 
 
 @torch.no_grad()

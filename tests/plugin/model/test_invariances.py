@@ -10,7 +10,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from relumt.attention import GATES, MECHANISMS
+from relumt.attention import GATES, MECHANISMS, QK_NORMS
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.cache import CAPACITY_STEP
@@ -24,9 +24,8 @@ VARIANTS = [
     ("--attention", mechanism, "--feedforward", feedforward)
     for mechanism, feedforward in islice(zip(cycle(sorted(MECHANISMS)), cycle(sorted(FEEDFORWARDS))), NUM_VARIANTS)
 ] + [("--attention", "softmax", "--attention-gate", gate) for gate in GATES]
-QK_NORM = ("--attention", "relu_l1", "--attention-qk-norm")
-VARIANTS.append(QK_NORM)
-"""Models with each mechanism at all sites, each feed-forward variant, each gate and QK norm at least once."""
+VARIANTS += [("--attention", "relu_l1", "--attention-qk-norm", kind) for kind in QK_NORMS]
+"""Models with each mechanism at all sites, each feed-forward variant, each gate and each QK norm at least once."""
 
 all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda flags: "-".join(flags[1:4:2]))
 RELU = ("--attention", "relu")
