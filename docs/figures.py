@@ -233,15 +233,24 @@ def gap() -> Figure:
     figure, (loss, share) = panels(2)
     fifths = range(1, 6)
     loss.axhline(0, color=GRAY, linestyle="--", linewidth=1.5)
-    for corpus, table, line in (("Multi30k", "by_length", "-"), ("IWSLT14", "by_length_iwslt14", ":")):
-        losses, shares = (
-            [[value for (value,) in numbers("gap", table, f"{measure}, {model}")] for model in ("ReLU", "softmax")]
-            for measure in ("loss", "largest share")
-        )
-        differences = [ours - softmax for ours, softmax in zip(*losses, strict=True)]
-        loss.plot(fifths, differences, line, marker="o", color=BLUE, label=f"{corpus}, ReLU")
-        for values, model, color in zip(shares, ("ReLU", "softmax"), (BLUE, ORANGE), strict=True):
-            share.plot(fifths, values, line, marker="o", color=color, label=f"{corpus}, {model}")
+    lines = {
+        ("Multi30k", "ReLU"): ("by_length", "-"),
+        ("IWSLT14", "ReLU"): ("by_length_iwslt14", ":"),
+        ("IWSLT14", "ReLU with log n"): ("by_length_iwslt14", "-."),
+    }
+    for (corpus, model), (table, line) in lines.items():
+
+        def values(measure: str, model: str, table: str = table) -> list[float]:
+            return [value for (value,) in numbers("gap", table, f"{measure}, {model}")]
+
+        style = {"linestyle": line, "marker": "o"}
+        differences = [
+            ours - softmax for ours, softmax in zip(values("loss", model), values("loss", "softmax"), strict=True)
+        ]
+        loss.plot(fifths, differences, color=BLUE, label=f"{corpus}, {model}", **style)
+        share.plot(fifths, values("largest share", model), color=BLUE, label=f"{corpus}, {model}", **style)
+        if model == "ReLU":
+            share.plot(fifths, values("largest share", "softmax"), color=ORANGE, label=f"{corpus}, softmax", **style)
     loss.set_title("loss: difference from softmax")
     share.set_title("largest share in a row of cross-attention")
     for axes in (loss, share):
