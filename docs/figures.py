@@ -233,24 +233,23 @@ def gap() -> Figure:
     figure, (loss, share) = panels(2)
     fifths = range(1, 6)
     loss.axhline(0, color=GRAY, linestyle="--", linewidth=1.5)
-    lines = {
-        ("Multi30k", "ReLU"): ("by_length", "-"),
-        ("IWSLT14", "ReLU"): ("by_length_iwslt14", ":"),
-        ("IWSLT14", "ReLU with log n"): ("by_length_iwslt14", "-."),
-    }
-    for (corpus, model), (table, line) in lines.items():
 
-        def values(measure: str, model: str, table: str = table) -> list[float]:
-            return [value for (value,) in numbers("gap", table, f"{measure}, {model}")]
+    def values(table: str, row: str) -> list[float]:
+        return [value for (value,) in numbers("gap", table, row)]
 
-        style = {"linestyle": line, "marker": "o"}
-        differences = [
-            ours - softmax for ours, softmax in zip(values("loss", model), values("loss", "softmax"), strict=True)
-        ]
-        loss.plot(fifths, differences, color=BLUE, label=f"{corpus}, {model}", **style)
-        share.plot(fifths, values("largest share", model), color=BLUE, label=f"{corpus}, {model}", **style)
-        if model == "ReLU":
-            share.plot(fifths, values("largest share", "softmax"), color=ORANGE, label=f"{corpus}, softmax", **style)
+    for corpus, model, table, line in (
+        ("Multi30k", "softmax", "by_length", "-"),
+        ("Multi30k", "ReLU", "by_length", "-"),
+        ("IWSLT14", "softmax", "by_length_iwslt14", ":"),
+        ("IWSLT14", "ReLU", "by_length_iwslt14", ":"),
+        ("IWSLT14", "ReLU with log n", "by_length_iwslt14", "-."),
+    ):
+        color = ORANGE if model == "softmax" else BLUE
+        style = {"linestyle": line, "marker": "o", "color": color, "label": f"{corpus}, {model}"}
+        share.plot(fifths, values(table, f"largest share, {model}"), **style)
+        if model != "softmax":
+            losses = zip(values(table, f"loss, {model}"), values(table, "loss, softmax"), strict=True)
+            loss.plot(fifths, [ours - softmax for ours, softmax in losses], **style)
     loss.set_title("loss: difference from softmax")
     share.set_title("largest share in a row of cross-attention")
     for axes in (loss, share):

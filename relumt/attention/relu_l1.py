@@ -34,7 +34,11 @@ class ReLUL1Options:
     """Options of `relu_l1`: flags --relu-l1-power and --relu-l1-shift."""
 
     power: int = field(
-        default=2, metadata={"help": "p: weights are sharper, and rows less sparse, the higher it is", "range": (1, 16)}
+        default=2,
+        metadata={
+            "help": "p: weights are sharper, and rows less sparse, the higher it is",
+            "range": (1, len(POWERS_OF_RELU)),
+        },
     )
     shift: float = field(default=1.0, metadata={"help": "b: what is added to scores before ReLU", "range": (0.0, 1e3)})
 

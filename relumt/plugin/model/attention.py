@@ -223,7 +223,7 @@ class MechanismAttention(MultiheadAttention):
                 in_cached_dtype(mask.zero_padding(cache[name])).contiguous() for name in ("prev_key", "prev_value")
             )
             cache["mask"] = replace(mask, padding_is_zero=True)
-        q = self._project_queries(query, cache.get("beam", 1))
+        q = self._split_heads(self.q_proj(query), cache.get("beam", 1))
         return q, cache["prev_key"], cache["prev_value"], cache["mask"]
 
     def _shared_beam_size(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None) -> int:
@@ -256,11 +256,8 @@ class MechanismAttention(MultiheadAttention):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project query [T, B, E], key and value [S, B, E] to q [B, H, T, D], k and v [B, H, S, D]."""
-        return self._project_queries(query), self._project_keys(key), self._split_heads(self.v_proj(value))
-
-    def _project_queries(self, query: Tensor, beam: int = 1) -> Tensor:
-        """[T, B, E] -> [B/beam, H, beam·T, D]."""
-        return self._split_heads(self.q_proj(query), beam)
+        q, v = self._split_heads(self.q_proj(query)), self._split_heads(self.v_proj(value))
+        return q, self._project_keys(key), v
 
     def _project_keys(self, key: Tensor) -> Tensor:
         """[S, B, E] -> [B, H, S, D], normalized with QK norm."""

@@ -79,7 +79,7 @@ SETUP, TRAINED = "evaluations.test.setup", {"evaluations": {}}
         ({f"{SETUP}.flags": {"--beam": "50"}}, False),  # it would be translated again
         ({f"{SETUP}.data": "x"}, False),
         ({f"{SETUP}.checkpoint": "checkpoint_average_3.pt"}, True),  # cannot be translated again without checkpoints
-        ({f"{SETUP}.checkpoint_sha256": "d"}, False),  # the analysis is of another one
+        ({f"{SETUP}.checkpoint_sha256": "d"}, False),  # another checkpoint was analyzed
         (TRAINED, False),
     ],
 )

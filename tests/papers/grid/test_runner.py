@@ -184,6 +184,6 @@ def test_the_time_left_is_that_of_runs_which_had_something_to_do(root, tmp_path,
     (second.folder / "grid.log").write_text(
         "relumt: hello\nepoch 1 of 4, update 10\n  translation 1: a\n$ fairseq-generate data-bin\n\n"
     )
-    # 3 runs of 10 minutes are left, two at a time, of which two have done 5 minutes each
+    # 3 runs of 10 minutes are left, two at a time; two of them have done 5 minutes each
     assert progress.describe([second]) == "2 of 5 runs ended, 10 min left; data/b/1: epoch 1 of 4, update 10"
     assert progress.seconds_left() == 300  # both take longer than expected; the last one is still to come

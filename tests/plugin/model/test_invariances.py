@@ -228,7 +228,7 @@ def test_a_decoding_step_needs_fewer_operators_than_in_fairseq(name):
 
 
 def train_step(model):
-    """Run one forward and backward pass, and check that every parameter has a gradient, of which nothing is NaN.
+    """Run one forward and backward pass, and check that every parameter has a gradient without NaN.
 
     PyTorch's DistributedDataParallel fails at the next forward pass if a parameter has none.
     """
