@@ -1,11 +1,12 @@
 """ReLU to a power, divided by the sum of its row (L1 norm): weights without an exponential. Shapes: B H T S D.
 
-    s_ij = w_ij^p / (Σ_l w_il^p + ε),    w_ij = ReLU(b + z_ij/p),    z_ij = q_i·k_j/√D,    ε = 1e-6
+    s_ij = w_ij^p / (Σ_l w_il^p + ε),    w_ij = ReLU(b + z_ij/p) / max(b, 1/p),    z_ij = q_i·k_j/√D,    ε = 1e-6
 
 over the keys j and l visible to query i. b = 1, the default, is Tsallis's q-exponential (1988), which becomes exp(z_ij)
 for p → ∞: a score of 0 then means what it means to softmax, so attention starts out uniform, but a score of at most −p
-has a weight of exactly 0. With b = 0, the sign of a score decides, and the size of q and k has no effect. Gao and
-Spratling 2025 (arXiv:2501.13428) find that softmax owes its success to the L1 norm, not to the exponential.
+has a weight of exactly 0. With b = 0, s_ij is ReLU(z_ij)^p divided by its sum: the sign of a score decides. max(b, 1/p)
+cancels but for ε, which w^p would fall below if b is small and p large. Gao and Spratling 2025 (arXiv:2501.13428) find
+that softmax owes its success to the L1 norm, not to the exponential.
 
 A row whose scores are all at most −b·p is null, as in [RL].
 """
@@ -64,12 +65,13 @@ class L1NormalizedReLUAttention(Mechanism):
         self.options = options or ReLUL1Options()
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> float:
-        """Return 1/(p√D)."""
-        return 1 / (self.options.power * math.sqrt(self.head_dim))
+        """Return 1/(p max(b, 1/p) √D)."""
+        return 1 / (max(self.options.power * self.options.shift, 1.0) * math.sqrt(self.head_dim))
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
-        """Return b, [1, 1, 1, 1]."""
-        return like.new_full((1, 1, 1, 1), self.options.shift) if self.options.shift else None
+        """Return b/max(b, 1/p), [1, 1, 1, 1]."""
+        bias = min(self.options.power * self.options.shift, 1.0)
+        return like.new_full((1, 1, 1, 1), bias) if bias else None
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return weights of scores [B, H, T, S]; values whose powers would overflow count as the largest that do not.

@@ -98,6 +98,15 @@ def test_relu_l1_options_are_the_equation(case, power, shift):
     assert_close(result.output, output)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("power", [1, 8, 16])
+def test_rows_of_relu_l1_sum_to_1_whatever_its_options(power, shift):
+    q, k, v = torch.randn(3, 1, 1, 30, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64).mul(0.7)
+    mechanism = MECHANISMS["relu_l1"](1, 64, power=power, shift=shift)
+    total = mechanism(q, k, v, AttentionMask(), Need.WEIGHTS).weights.sum(-1)
+    torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-2)
+
+
 @given(case=cases(), offset=st.sampled_from([-2.5, -0.3, 0.0, 0.7]))
 def test_elastic_softmax_is_the_equation_for_every_offset(case, offset):
     mechanism = MECHANISMS["elastic_softmax"](case.H, case.D)
