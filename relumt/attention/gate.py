@@ -4,8 +4,8 @@
     headwise       y'_h = y_h·σ(xW)_h,    W [E, H]: one gate per head
 
 x is the input of the query projection and y the concatenated heads, after a norm if the mechanism has one. A gate lets
-a query ignore what its heads found, as null rows do, whatever the mechanism. `--attention-gate` sets it; without
-fairseq, `OutputGate(kind, E, H)(y, x)` is y'.
+a query ignore what its heads found, as null rows do, whatever the mechanism. `--attention-gate` sets it, in Python
+`MultiheadAttention(…, gate="headwise")`.
 """
 
 import torch

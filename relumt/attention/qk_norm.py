@@ -3,14 +3,14 @@
     q'_i = g_h c_i √D · q_i/‖q_i‖,    k'_j = k_j/‖k_j‖,    so a mechanism's score q'_i·k'_j/√D is g_h c_i cos(q_i, k_j)
 
     constant    c_i = 1
-    log_n       c_i = log n_i / log 20,    n_i = number of keys visible to query i
+    log_n       c_i = log max(n_i, 2) / log 20,    n_i = number of keys visible to query i
 
 g_h is trained for each head; the paper has one g for all. The scale of scores is then a parameter of its own: it
 depends neither on the initialization of the projections nor on the size of what they project. Adam moves it by about
 the learning rate per update at most, so it cannot learn that long rows, in which other keys add up, need sharper
 weights; c_i of `log_n` gives them (as in Scalable-Softmax, arXiv:2501.19399). It serves any mechanism that computes
-products of queries and keys. `--attention-qk-norm` and `--attention-qk-norm log_n` set it; without fairseq,
-`QKNorm(kind, H, D)(q, k, mask)` is (q', k').
+products of queries and keys. `--attention-qk-norm` and `--attention-qk-norm log_n` set it, in Python
+`MultiheadAttention(…, qk_norm="log_n")`.
 """
 
 import math
@@ -71,7 +71,9 @@ class QKNorm(nn.Module):
         scale = self.scale.view(-1, 1, 1) * math.sqrt(self.head_dim)
         if self.kind == "log_n":
             # [H, 1, 1] · [B or 1, 1, T or 1, 1] -> [B or 1, H, T or 1, 1]
-            scale = scale * (mask.log_num_visible(q.shape[2], num_keys, exact) / math.log(USUAL_NUM_KEYS))
+            # a single key would get the score 0, and from ReLU no weight
+            logs = mask.log_num_visible(q.shape[2], num_keys, exact).clamp_min(math.log(2))
+            scale = scale * (logs / math.log(USUAL_NUM_KEYS))
         return (F.normalize(exact, dim=-1) * scale).to(q.dtype)
 
     def normalize_keys(self, k: Tensor) -> Tensor:

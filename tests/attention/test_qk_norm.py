@@ -23,7 +23,7 @@ def test_scores_are_scaled_cosines(kind):
         for h, g in enumerate((1.0, 2.0, 3.0)):
             for i in range(T):
                 num_visible = min(S - T + i + 1, length)
-                scale = g * math.log(num_visible) / math.log(20) if kind == "log_n" else g
+                scale = g * math.log(max(num_visible, 2)) / math.log(20) if kind == "log_n" else g
                 for j in range(S):
                     x, y = q[b, h, i].tolist(), k[b, h, j].tolist()
                     cosine = sum(c * d for c, d in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
