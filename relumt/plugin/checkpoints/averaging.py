@@ -23,6 +23,7 @@ VOCABULARY = "vocabulary_fingerprint"
 COMPARED_SETTINGS = (
     *("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding"),
     *("no_token_positional_embeddings", "share_all_embeddings", "share_decoder_input_output_embed", VOCABULARY),
+    "attention_qk_norm",
 )
 """Settings that change what the same weights compute. fairseq notices others, which change the names or shapes."""
 

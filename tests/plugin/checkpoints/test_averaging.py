@@ -117,6 +117,12 @@ RELU, INHIBITOR = {"attention": "relu"}, {"attention": "inhibitor"}
     [
         ({}, {"encoder_attention_heads": 2}, {"encoder_attention_heads": 4}, "--encoder-attention-heads 2 (now 4)"),
         ({}, {"activation_fn": "relu"}, {"activation_fn": "gelu"}, "--activation-fn relu (now gelu)"),
+        (
+            {},
+            {"attention_qk_norm": "constant"},
+            {"attention_qk_norm": "log_n"},
+            "--attention-qk-norm constant (now log_n)",
+        ),
         ({}, {"dropout": 0.1}, {"dropout": 0.3}, ""),
         ({}, {"relu_gamma": 1.0}, {"relu_gamma": 2.0}, ""),
         (RELU, {"relu_gamma": 1.0}, {"relu_gamma": 2.0}, "--relu-gamma 1.0 (now 2.0)"),

@@ -15,7 +15,8 @@ MODELS = {
     "others": (
         *("--arch", "mechanism_transformer", "--encoder-learned-pos", "--decoder-learned-pos", "--layernorm-embedding"),
         *("--encoder-normalize-before", "--decoder-normalize-before", "--decoder-output-dim", "8"),
-        *("--attention-qk-norm", "--attention-gate", "headwise", "--attention-cross", "relu_l1"),
+        *("--attention-qk-norm", "log_n", "--attention-gate", "headwise"),
+        *("--attention-cross", "relu_l1", "--relu-l1-power", "8"),
     ),
 }
 """Name → flags; "others" has what the papers' models lack."""

@@ -25,7 +25,7 @@ def lively_checkpoint(tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def loaded_translator(lively_checkpoint, data) -> Translator:
-    return relumt.load(lively_checkpoint("--attention", "relu"), data=data, cpu=True)
+    return relumt.load(lively_checkpoint("--attention", "relu", "--attention-qk-norm", "log_n"), data=data, cpu=True)
 
 
 @pytest.fixture

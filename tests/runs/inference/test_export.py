@@ -32,7 +32,7 @@ def export(path, data, file_format, out):
 
 @pytest.fixture(scope="module")
 def safetensors_folder(lively_checkpoint, data, tmp_path_factory):
-    path = lively_checkpoint("--attention", "relu")
+    path = lively_checkpoint("--attention", "relu", "--attention-qk-norm", "log_n")
     return export(path, data, "safetensors", tmp_path_factory.mktemp("export") / "model")
 
 
@@ -133,6 +133,7 @@ def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
     [
         (("--attention", "relu"), {}, "has relu attention, which plain fairseq and CTranslate2 lack"),
         (("--attention-gate", "headwise"), {}, "--attention-gate headwise"),
+        (("--attention-qk-norm", "log_n"), {}, "--attention-qk-norm"),
         (("--feedforward", "swiglu"), {}, "feed-forward layers swiglu, which"),
         (("--feedforward-encoder", "gelu"), {}, "feed-forward layers gelu and stock, which"),
         ((), {"_name": "translation_documents", "document_length": 512}, "chunks of documents of up to 512 tokens"),
