@@ -1,6 +1,5 @@
 """`relumt doctor`: its checks on this machine and where what they check is broken; crashes of a child process."""
 
-import functools
 import importlib.metadata
 import multiprocessing.util
 import os
@@ -16,7 +15,6 @@ import torch
 
 from relumt import doctor
 from relumt.attention.kernels import self_check
-from relumt.attention.kernels.self_check import check_config
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.cli import main
 from relumt.doctor import Check, try_each
@@ -118,24 +116,6 @@ def test_a_failed_call_does_not_end_the_others(capfd):
     ]  # fmt: skip
     assert len({first, second, str(os.getpid())}) == 3 and not Path("/proc", first).exists()
     assert capfd.readouterr() == ("", "")
-
-
-def check_with_an_error_of_a_hundredth(config, device):
-    """Check a kernel whose output is multiplied with 1.01."""
-    from relumt.attention.kernels import inhibitor_triton
-
-    attend = inhibitor_triton.attend
-    inhibitor_triton.attend = lambda *arguments: attend(*arguments) * 1.01
-    return check_config(config, device)
-
-
-@pytest.mark.slow
-def test_real_kernels_pass_and_wrong_ones_do_not(monkeypatch):
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for function, expected in ((check_config, ""), (check_with_an_error_of_a_hundredth, "the output differs from")):
-        (problem,) = try_each(functools.partial(function, device=torch.device("cpu")), [INHIBITOR])
-        assert problem.startswith(expected) and bool(problem) == bool(expected)
 
 
 def test_the_report_names_what_auto_uses(monkeypatch, capsys):

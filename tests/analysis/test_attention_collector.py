@@ -166,16 +166,6 @@ def test_top_shares_of_any_percentage_agree_with_a_loop_over_the_keys(visible, h
             assert by_head == pytest.approx([lorenz_by_loops(head, percent) for head in row], abs=1e-12)
 
 
-@given(st.integers(1, 30), st.integers(0, 2**31))
-def test_softmax_rows_have_no_zeros_and_the_entropy_of_torch(keys, seed):
-    p = torch.randn(7, 2, keys, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(-1)
-    expected = torch.distributions.Categorical(probs=p).entropy()
-    torch.testing.assert_close(rows.entropy(p), expected, atol=1e-9, rtol=1e-9)
-    seen = torch.full((7,), keys)
-    assert not rows.sparsity(p, seen).any() and not rows.is_null_row(p).any()
-    torch.testing.assert_close(rows.top_share(p, seen, [100])[0], torch.ones(7, 2, dtype=torch.float64))
-
-
 def test_divergence_is_0_for_equal_heads_and_log_h_for_disjoint_ones():
     one = torch.tensor([0.5, 0.5, 0.0, 0.0])
     assert jensen_shannon_divergence(one.expand(1, 3, 4)).item() == pytest.approx(0, abs=1e-7)

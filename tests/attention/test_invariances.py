@@ -163,7 +163,7 @@ def test_half_precision_is_the_float32_result_wherever_it_is_in_range(name, dtyp
 @pytest.mark.parametrize("probability", [0.3, 1.0])
 def test_dropout_drops_in_training_and_where_it_is_retained(name, probability):
     torch.manual_seed(1)
-    q, k, v = (torch.randn(1, 2, 6, 4).expand(2000, -1, -1, -1) / 5 for _ in range(3))
+    q, k, v = (torch.randn(1, 2, 6, 4).expand(2000, -1, -1, -1) for _ in range(3))
     mechanism = MECHANISMS[name](2, 4, probability)
     without_dropout = mechanism.eval()(q, k, v, AttentionMask()).output[0]
     expected = without_dropout if probability < 1 else torch.zeros_like(without_dropout)
@@ -171,7 +171,7 @@ def test_dropout_drops_in_training_and_where_it_is_retained(name, probability):
         mechanism.train(not retained).retain_dropout = retained
         dropped = mechanism(q, k, v, AttentionMask()).output
         assert not torch.equal(dropped[0], without_dropout)
-        torch.testing.assert_close(dropped.mean(0), expected, rtol=0, atol=0.05)
+        assert (dropped.mean(0) - expected).norm() <= 0.1 * expected.norm()
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 4).has_weights])

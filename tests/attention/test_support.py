@@ -1,7 +1,6 @@
 """Every mechanism gives the same results when compiled, exported, transformed or in half precision, for any length.
 
-The table in docs/mechanisms.md says so; each of its cells is checked here. Those of ONNX need `pip install '.[onnx]'`,
-as `make test-slow` does.
+docs/mechanisms.md says so. The tests of ONNX need `pip install '.[onnx]'`, as `make test-slow` does.
 """
 
 import copy
@@ -13,7 +12,6 @@ from torch import nn
 from torch.export import Dim
 
 from relumt.attention import MECHANISMS, MultiheadAttention
-from tests.test_docs import generator
 
 OPEN = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 """Batch and length of an exported program's inputs."""
@@ -80,7 +78,7 @@ CHECKS = {
     "fp16": (functools.partial(in_half_precision, dtype=torch.float16), 0.02),
     "bf16": (functools.partial(in_half_precision, dtype=torch.bfloat16), 0.1),
 }
-"""Column of the table -> what makes a function of a module, and the tolerance of its results."""
+"""Name -> what makes a function of a module, and the tolerance of its results."""
 
 
 EXAMPLES = ("softmax", "relu")
@@ -88,7 +86,7 @@ EXAMPLES = ("softmax", "relu")
 
 UNTRACED = ("func", "fp16", "bf16")
 FAST = {("softmax", "compile"), *((name, "export") for name in EXAMPLES)}
-"""Cells that the fast tests trace; test_compilation.py compiles "relu" as well."""
+"""What the fast tests trace; test_compilation.py compiles "relu" as well."""
 
 
 def slow_unless(is_fast, *values):
@@ -96,15 +94,11 @@ def slow_unless(is_fast, *values):
 
 
 @pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        slow_unless(column in UNTRACED or (name, column) in FAST, name, column)
-        for name in MECHANISMS
-        for column in CHECKS
-    ],
+    ("name", "check"),
+    [slow_unless(check in UNTRACED or (name, check) in FAST, name, check) for name in MECHANISMS for check in CHECKS],
 )
-def test_results_are_the_same(name, column):
-    convert, tolerance = CHECKS[column]
+def test_results_are_the_same(name, check):
+    convert, tolerance = CHECKS[check]
     module = Attention(name).eval()
     function = convert(module)
     with torch.no_grad():
@@ -128,11 +122,3 @@ def test_derivatives_of_transforms_are_those_of_autograd(name):
     torch.testing.assert_close(torch.func.grad(loss)(x), expected, atol=1e-6 * scale, rtol=0)
     directional = (expected * x.cos()).sum()
     torch.testing.assert_close(torch.func.jvp(loss, (x,), (x.cos(),))[1], directional, atol=1e-5 * scale, rtol=1e-6)
-
-
-def test_the_table_has_a_row_and_a_column_for_each_check():
-    header, _, *rows = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in generator.support_table().split("\n")
-    )
-    assert header == ["mechanism", *CHECKS, "GPU kernel"]
-    assert [row[:-1] for row in rows] == [[f"`{name}`", *["yes"] * len(CHECKS)] for name in MECHANISMS]

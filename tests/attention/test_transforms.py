@@ -139,24 +139,6 @@ def test_fused_softmax_keeps_the_types_of_explicit_softmax(name, q):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("name", distinct_attentions())
-def test_training_compiles_without_graph_breaks(name, dropout):
-    """With more scores than are filled by one operator."""
-    mechanism = MECHANISMS[name](2, 4, dropout)
-    q = torch.randn(2, 2, 100, 4, requires_grad=True)
-    mask = AttentionMask(torch.arange(100) < torch.tensor([[100], [80]]), is_causal=True)
-    compiled = torch.compile(lambda q: mechanism(q, q, q, mask).output, backend="eager", fullgraph=True)
-    torch._dynamo.reset()
-    (gradient,) = torch.autograd.grad(compiled(q).square().sum(), q)
-    if dropout:
-        assert gradient.isfinite().all()
-    else:
-        (expected,) = torch.autograd.grad(mechanism(q, q, q, mask).output.square().sum(), q)
-        torch.testing.assert_close(gradient, expected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", distinct_attentions())
 def test_lengths_do_not_cause_compilations(name):
     mechanism = build(name)

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from tests.attention.philox import kept_in_tile, kept_pairs, philox_2x32
+from tests.attention.philox import kept_in_tile, philox_2x32
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -84,29 +84,6 @@ def test_every_tile_drops_the_pairs_that_numpy_drops(block, first_query, first_k
 def test_philox_is_that_of_random123(counter, key, words):
     """The known answers are tests/kat_vectors of github.com/DEShawResearch/random123."""
     assert philox_2x32(*counter, key) == words
-
-
-@pytest.mark.slow  # of `philox.py`, which does not change
-@pytest.mark.parametrize("level", [1, 26, 128, 255])
-def test_decisions_have_the_right_rate_and_are_independent(level):
-    """Counts lie within five standard deviations: of one decision, of two of a call, of neighbors, heads and seeds."""
-    kept = numpy.stack([kept_pairs(2, 3, 500, 700, level, seed).numpy() for seed in (5, 6, 5 + 0x1000000)])
-    share = 1 - level / 256
-
-    def assert_rate(both, expected):
-        sigma = (expected * (1 - expected) / both.size) ** 0.5
-        assert abs(both.mean() - expected) < 5 * sigma
-
-    assert_rate(kept, share)
-    for axis, steps in ((0, (1, 2)), (1, (1,)), (2, (1, 2)), (3, (1, 2, 8, 16, 24)), (4, (1, 2, 8, 9, 16, 32))):
-        for step in steps:
-            one, other = (numpy.moveaxis(kept, axis, 0)[x] for x in (slice(step, None), slice(-step)))
-            assert_rate(one & other, share**2)
-    assert_rate(kept[..., 8:, 8:] & kept[..., :-8, :-8], share**2)
-    for axis in (-1, -2):  # whole rows and columns: their numbers of kept pairs vary as binomial ones do
-        counts = kept.sum(axis)
-        n = kept.shape[axis]
-        assert counts.var() == pytest.approx(n * share * (1 - share), rel=5 * (2 / counts.size) ** 0.5 + 0.05)
 
 
 @pytest.mark.parametrize(

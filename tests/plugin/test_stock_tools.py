@@ -1,4 +1,4 @@
-"""Which of fairseq's tools work with checkpoints of relumt's models, as docs/stock_tools.md says."""
+"""Which of fairseq's tools work with checkpoints of relumt's models, as docs/fairseq.md says."""
 
 import importlib
 import logging
@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import relumt
 from tests.plugin.model.build import dictionary, write_checkpoint, write_data_bin
 
-PAGE = Path(__file__).parents[2] / "docs" / "stock_tools.md"
+PAGE = Path(__file__).parents[2] / "docs" / "fairseq.md"
 DATA, MODEL = Path("bin"), Path("checkpoint_best.pt")
 SHARED = ["--path", str(MODEL), "--user-dir", str(Path(relumt.__file__).parent), "--cpu"]
 SEARCH = ["--beam", "2", "--source-lang", "de", "--target-lang", "en"]

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions
-from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import Need
 from relumt.papers.inhibitor import circuits
 from relumt.papers.inhibitor.table3 import LENGTHS
 from tests.papers.inhibitor import encrypted_attention as oracle
@@ -28,15 +25,6 @@ def test_the_circuits_compute_what_the_oracles_do(attention, n):
     for inputs in circuits.example_inputs(n)[-30:]:
         expected = oracle.ORACLES[attention](*(x.tolist() for x in inputs))
         assert circuits.CIRCUITS[attention](*inputs, circuits.PLAIN).tolist() == expected
-
-
-def test_the_circuit_of_the_inhibitor_is_equation_4_on_integers():
-    options = InhibitorOptions(gamma=circuits.DIM**-0.5, shift=0.0, implementation="naive")  # γ = 1
-    attention = InhibitorAttention(1, circuits.DIM, options=options)
-    q, k, v = circuits.draw_inputs(np.random.default_rng(5), 8)
-    heads = (torch.tensor(x, dtype=torch.float32)[None, None] for x in (q, k, v))  # [n, d] -> [B, H, n, d]
-    attended = attention(*heads, AttentionMask(), Need(0))
-    assert attended.output[0, 0].tolist() == circuits.inhibitor(q, k, v, circuits.PLAIN).tolist()
 
 
 def score_extremes(n):

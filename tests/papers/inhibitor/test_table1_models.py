@@ -40,24 +40,6 @@ def build(mechanism, **options):
     return MultiheadAttention(E, H, batch_first=True, mechanism=mechanism, **options).double()
 
 
-def test_the_inhibitor_is_equation_4_with_the_papers_constants(x, key_mask):
-    attention = build("inhibitor", implementation="naive")
-    expected = torch.zeros(B, T, E, dtype=torch.float64)
-    with torch.no_grad():
-        q, k, v = (projection(x) for projection in (attention.q_proj, attention.k_proj, attention.v_proj))
-        D = E // H
-        for b in range(B):
-            for h in range(H):
-                head = slice(h * D, (h + 1) * D)
-                for i in range(T):
-                    for j in range(T):
-                        if key_mask[b, j]:
-                            distance = (q[b, i, head] - k[b, j, head]).abs().sum() / math.sqrt(D)
-                            expected[b, i, head] += (v[b, j, head] - (distance - 0.5).clamp(min=0)).clamp(min=0)
-        found, _ = attention(x, x, x, ~key_mask)
-        torch.testing.assert_close(found, attention.out_proj(expected))
-
-
 @pytest.mark.parametrize("distance", [1.0, 2.0])
 def test_the_inhibitor_starts_at_the_distance_of_the_settings(distance):
     torch.manual_seed(0)
