@@ -1,14 +1,13 @@
-"""Write docs/mechanisms.md from the registry, the docstrings, the papers' values and our results: `make docs`."""
+"""Write docs/mechanisms.md from the registry, the docstrings and the papers' values: `make docs`."""
 
 import inspect
 import re
+from collections import defaultdict
 from dataclasses import Field
 from itertools import groupby, takewhile
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin
-
-from results import cell, load
+from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS, Mechanism, gate, qk_norm
 from relumt.attention.inhibitor import InhibitorAttention
@@ -16,7 +15,7 @@ from relumt.attention.registry import MechanismSpec
 from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
 from relumt.attention.variant_spec import flag_name
-from relumt.printed_results import papers, printed_values
+from relumt.printed_results import printed_values
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
@@ -40,7 +39,7 @@ output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T
 ```
 
 Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D. Lines with [RF], [RL] or [IN] are the papers'
-numbers; "ours" are those of [multi30k_de_en_small](results/multi30k.md). `make docs` writes this page.
+numbers ([sources](index.md)); [ours](results/multi30k.md). `make docs` writes this page.
 """
 
 FEEDFORWARDS = """\
@@ -73,37 +72,34 @@ https://github.com/ZDisket/FastSpeech2. `--weight-decay` also pulls the trained 
 SUPPORT = """\
 ## What each supports
 
-"Yes" means the same results as an ordinary call, for sentences of 6, 100 and 600 tokens and for null rows (`pytest
-tests/attention/test_support.py`): compiled without graph breaks (`fullgraph=True`); exported once for any batch and
-length, by `torch.export` or `torch.onnx.export`; under `vmap`, `grad` and `jvp`; and in half precision. Exported
-and transformed calls use PyTorch operators; [fused kernels](kernels.md) serve ordinary and compiled calls.
+Every mechanism gives the same results as an ordinary call, for any length and for null rows, when it is compiled
+(`fullgraph=True`), exported once for any batch and length (`torch.export`, `torch.onnx.export`), under `vmap`, `grad`
+and `jvp`, and in half precision (`pytest tests/attention/test_support.py`). Exported and transformed calls use PyTorch
+operators; [fused kernels](kernels.md) serve ordinary and compiled calls. On a GPU they are
 """
 
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(page(load("results")["multi30k"]["tables"]["equal"]), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
 
 
-def page(results: dict[str, Any]) -> str:
-    """Return the page, given a table with our results, which has a row for each mechanism that was trained."""
-    names = list(results["columns"])[1:]
-    measured = {row: {name: cell(results, row, name) for name in names} for row in results["rows"]}
-    sources = "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
-    sections = [INTRODUCTION, sources, SUPPORT, support_table()]
+def page() -> str:
+    """Return the page."""
+    sections = [INTRODUCTION, SUPPORT, gpu_kernels()]
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
-        sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
+        sections += [mechanism_section(name, spec) for name, spec in entries]
     sections += [module_section(gate), module_section(qk_norm), FEEDFORWARDS]
     return "\n".join(section.rstrip() + "\n" for section in sections)
 
 
-def support_table() -> str:
-    """Return a table of what each mechanism supports; tests/attention/test_support.py checks it, but for the GPU."""
-    columns = ("compile", "export", "ONNX", "func", "fp16", "bf16")
-    rows = [f"| `{name}` |{' yes |' * len(columns)} {gpu_kernel(spec(1, 4))} |" for name, spec in MECHANISMS.items()]
-    header = f"| mechanism | {' | '.join(columns)} | GPU kernel |"
-    return "\n".join([header, f"|{' --- |' * (len(columns) + 2)}", *rows])
+def gpu_kernels() -> str:
+    """Return a list of whose kernels compute which mechanisms on a GPU."""
+    names = defaultdict(list)
+    for name, spec in MECHANISMS.items():
+        names[gpu_kernel(spec(1, 4))].append(f"`{name}`")
+    return "\n".join(f"- {owner}: {', '.join(found)}" for owner, found in names.items())
 
 
 def gpu_kernel(mechanism: Mechanism) -> str:
@@ -112,7 +108,7 @@ def gpu_kernel(mechanism: Mechanism) -> str:
         return "ours"
     if isinstance(mechanism, SoftmaxAttention) and mechanism.inherits_methods(SoftmaxAttention, "weights"):
         return "PyTorch's"
-    return "AdaSplash's" if isinstance(mechanism, SparsemaxAttention | Entmax15Attention) else "none"
+    return "AdaSplash's" if isinstance(mechanism, SparsemaxAttention | Entmax15Attention) else "PyTorch operators"
 
 
 def module_section(module: ModuleType) -> str:
@@ -124,17 +120,14 @@ def module_section(module: ModuleType) -> str:
     return f"## {title.rstrip('.')}\n\n`{path}`\n\n{body}"
 
 
-def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> str:
-    """Return a mechanism's summary, options, results in the papers, and our results."""
+def mechanism_section(name: str, spec: MechanismSpec) -> str:
+    """Return a mechanism's summary, options and results in the papers."""
     summary = " ".join(re.split(r"\n\n(?:Attributes|Args):", inspect.getdoc(spec.factory))[0].split())
     lines = [f"### `{name}`\n", f"{summary}\n", *option_lines(spec)]
     for paper, table, row in spec.paper_results:
         printed = printed_values(paper, table, row)
         values = ", ".join(f"{column} {value}" for column, value in printed.items() if value is not None)
         lines.append(f"- [{paper}] {table.replace('table', 'Table ')}, {row}: {values or 'did not converge'}")
-    if ours:
-        values = "; ".join(f"{column} {value}" for column, value in ours.items() if value)
-        lines.append(f"- Ours, [multi30k_de_en_small](results/multi30k.md): {values}")
     return "\n".join(lines)
 
 
