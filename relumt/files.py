@@ -8,6 +8,7 @@ words at all Unicode whitespace (U+00A0, U+2028, U+3000, …). Here lines end at
 all other whitespace into plain spaces.
 """
 
+import fcntl
 import gzip
 import hashlib
 import os
@@ -136,7 +137,8 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     """Yield a staging area beside `out`; its `result` replaces `out` if the block succeeds, else nothing changes.
 
     Raises:
-        UserError: `out` cannot be written, is a file, or is the folder in which this process works.
+        UserError: `out` cannot be written, is a file, or is the folder in which this process works; or another process
+            is making it.
     """
     out = out.resolve()
     if out.is_file():
@@ -145,31 +147,48 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     if Path.cwd().is_relative_to(out):
         raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")
     folder = out.with_name(f".{out.name}{UNFINISHED}")
-    missing_parents = [parent for parent in out.parents if not parent.exists()]
-    _clear(folder, out)
-    stage = StagingArea(folder / "result", folder / "scratch")
-    stage.result.mkdir(parents=True)
-    stage.scratch.mkdir()
+    new_folders = [folder, *(parent for parent in out.parents if not parent.exists())]
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder, out):
+        _empty(folder, out)
+        stage = StagingArea(folder / "result", folder / "scratch")
+        stage.result.mkdir()
+        stage.scratch.mkdir()
+        try:
+            yield stage
+            for path in (*stage.result.rglob("*"), stage.result):
+                sync(path)
+            if out.exists():
+                out.rename(folder / "replaced")
+            stage.result.rename(out)
+            sync(out.parent)
+        finally:
+            _empty(folder, out)
+            for new in new_folders:
+                with suppress(OSError):  # it is not empty
+                    new.rmdir()
+
+
+@contextmanager
+def _locked(folder: Path, out: Path) -> Iterator[None]:
+    """Keep other processes from a staging folder; raise UserError if one works in it."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield stage
-        for path in (*stage.result.rglob("*"), stage.result):
-            sync(path)
-        if out.exists():
-            out.rename(folder / "replaced")
-        stage.result.rename(out)
-        sync(out.parent)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{out}: another process is making it; wait for it or stop it") from None
+        yield
     finally:
-        _clear(folder, out)
-        for parent in missing_parents:
-            with suppress(OSError):  # it is not empty
-                parent.rmdir()
+        os.close(descriptor)
 
 
-def _clear(folder: Path, out: Path) -> None:
-    """Remove a staging folder; a folder that it has replaced moves back to `out` unless something is there."""
+def _empty(folder: Path, out: Path) -> None:
+    """Empty a staging folder; a folder that it has replaced moves back to `out` unless something is there."""
     if (folder / "replaced").exists() and not out.exists():
         (folder / "replaced").rename(out)
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.iterdir():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 # JSON: readable when written, and validated completely or refused in one line

@@ -130,6 +130,15 @@ def test_what_a_killed_process_left_is_replaced(tmp_path):
     assert names_below(tmp_path / "folder") == ["old"] and not staging.exists()
 
 
+def test_a_folder_that_another_process_is_making_is_refused(tmp_path):
+    out = tmp_path / "out"
+    with atomic_folder(out) as stage:
+        (stage.result / "file").touch()
+        with pytest.raises(UserError, match="out: another process is making it"), atomic_folder(out):
+            pass
+    assert names_below(tmp_path) == ["file", "out"]
+
+
 def test_a_folder_that_cannot_be_written_or_in_which_one_works_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
