@@ -45,16 +45,16 @@ class FairseqCommand:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, waits: bool = False) -> Iterator[None]:
     """Keep other processes from working on a run during the block; create its folder if there is none.
 
     Raises:
-        UserError: another process is working on it.
+        UserError: another process is working on it, unless this one waits for it.
     """
     lock = FileLock(folder / LOCK_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=PATIENCE)
+        lock.acquire(timeout=-1 if waits else PATIENCE)
     except Timeout:
         raise UserError(f"{folder}: another process is working on this run; wait for it or stop it") from None
     try:

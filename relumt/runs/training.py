@@ -64,6 +64,7 @@ class Request:
         one_by_one: translate documents that lost separators sentence by sentence.
         dry_run: print the commands instead of running them.
         is_verbose: print all that fairseq does, not only its progress.
+        waits: wait for another process that works on the run, instead of refusing.
     """
 
     device: Device
@@ -72,6 +73,7 @@ class Request:
     one_by_one: bool = False
     dry_run: bool = False
     is_verbose: bool = False
+    waits: bool = False
 
 
 def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
@@ -93,7 +95,7 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     if pretraining and is_new and not (found and found.has_ended):
         origin = f"{pretraining.data_bin.folder}, on which its training starts; let starts_from name another dataset"
         require_vocabulary(config.data_bin, pretraining.data_bin.dictionaries(), origin)
-        train(pretraining, request, [])
+        train(pretraining, replace(request, waits=True), [])  # other runs may start from it, too
     provenance = training_provenance(flags, config.data_bin, request.device, describe_initialization(pretraining))
     arguments = config.train_command(flags, request.device)
     record = open_record(config, provenance, arguments, request.force)
@@ -109,30 +111,39 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     if request.dry_run:
         print_command("train", command)
         return
-    with locked(config.folder):
-        if pretraining and is_new and trained_record(pretraining).divergence:
-            reason = f"the run on {pretraining.dataset}, from whose weights it would start, diverged"
-            record = replace(record, divergence=Divergence(0, reason))
-        keep_preparation(config.folder / PREPARATION, config.data_bin)
-        save_record(config.folder, record)
-        if report_end(config, record):
-            return
-        # A kill between the end of training and its record; fairseq would do one more update.
-        is_same = found is not None and found.provenance == record.provenance
-        is_finished = is_same and not is_new and read_training_log(command.log).has_finished
-        status = 0 if is_finished else run_fairseq("train", command, append=not is_new)
-        log = read_training_log(command.log)
-        if status and not log.divergence:
-            raise failure("train", command, status)
-        if not status and not log.summary:
-            raise UserError(
-                f"{command.log}: has no finished epoch or validation; restore it if it was shortened, or delete "
-                f"{config.folder} and train again"
-            )
-        record = replace(record, divergence=log.divergence) if status else replace(record, training=log.summary)
-        save_record(config.folder, record)
-        if record.divergence:
-            report_end(config, record)
+    with locked(config.folder, request.waits):
+        is_current = find_record(config.folder) == found
+        if is_current:
+            if pretraining and is_new and trained_record(pretraining).divergence:
+                reason = f"the run on {pretraining.dataset}, from whose weights it would start, diverged"
+                record = replace(record, divergence=Divergence(0, reason))
+            keep_preparation(config.folder / PREPARATION, config.data_bin)
+            save_record(config.folder, record)
+            if not report_end(config, record):
+                run_training(config, record, found, command)
+    if not is_current:  # another process has trained it meanwhile
+        train(config, request, extra_flags)
+
+
+def run_training(config: RunConfig, record: RunRecord, found: RunRecord | None, command: FairseqCommand) -> None:
+    """Run fairseq-train, unless the record that was found misses only its end, and record how it ended."""
+    is_new = not has_checkpoints(config.folder)
+    # A kill between the end of training and its record; fairseq would do one more update.
+    is_same = found is not None and found.provenance == record.provenance
+    is_finished = is_same and not is_new and read_training_log(command.log).has_finished
+    status = 0 if is_finished else run_fairseq("train", command, append=not is_new)
+    log = read_training_log(command.log)
+    if status and not log.divergence:
+        raise failure("train", command, status)
+    if not status and not log.summary:
+        raise UserError(
+            f"{command.log}: has no finished epoch or validation; restore it if it was shortened, or delete "
+            f"{config.folder} and train again"
+        )
+    record = replace(record, divergence=log.divergence) if status else replace(record, training=log.summary)
+    save_record(config.folder, record)
+    if record.divergence:
+        report_end(config, record)
 
 
 def training_provenance(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from relumt.cli import main
 from relumt.files import file_sha256
 from relumt.runs.launch import locked
 from relumt.runs.record import Divergence, Initialization, find_record, load_record
@@ -220,6 +221,17 @@ def test_the_run_that_provides_the_initial_weights_is_trained_first(run, fairseq
     checkpoint.unlink()  # what is unknown cannot differ
     assert "trained already" in run("train", "--lr", "2")
     assert load_record(config.folder).provenance.initialization == expected
+
+
+def test_a_run_waits_for_initial_weights_that_another_process_trains(run, fairseq, config, pretraining, monkeypatch):
+    def wait(folder, waits):
+        if waits and not fairseq.started:
+            main(["run", "--train", "--", "default", "stock"])  # the other process
+        return locked(folder, waits)
+
+    monkeypatch.setattr("relumt.runs.training.locked", wait)
+    assert f"{pretraining}: trained already" in run("train")
+    assert [Path(command.value("--save-dir")).parent for command in fairseq.started] == [pretraining, config.folder]
 
 
 @pytest.mark.parametrize("checkpoints", [(), ("checkpoint_best.pt",)])
