@@ -79,10 +79,6 @@ RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
 """By default fairseq shuffles with the seed plus the epoch in which it started, so a resumed run would train on
 different batches. With this flag it shuffles again in every epoch, resumed or not."""
 
-LOAD_ON_ALL_DEVICES: Flags = {"--load-checkpoint-on-all-dp-ranks": []}
-"""By default fairseq's first process loads a checkpoint and sends it to the others, which cannot resume: `torch.load`
-refuses fairseq's classes in the message. With this flag every process loads the checkpoint itself."""
-
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """Kind of subwords → fairseq's name for joining them."""
 
@@ -149,8 +145,7 @@ class RunConfig:
     def train_command(self, flags: Flags, device: Device) -> list[str]:
         """Return the arguments of fairseq-train."""
         outputs = {"--save-dir": [str(self.checkpoints)], "--tensorboard-logdir": [str(self.folder / "tensorboard")]}
-        flags = LOAD_ON_ALL_DEVICES | flags | outputs | {"--log-format": ["json"]}
-        return self._command(flags) + device.train_flags()
+        return self._command(flags | outputs | {"--log-format": ["json"]}) + device.train_flags()
 
     def generate_command(self, flags: Flags, checkpoint: Path, folder: Path, device: Device) -> list[str]:
         """Return the arguments of fairseq-generate, which writes to `folder`."""

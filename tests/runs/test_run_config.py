@@ -34,7 +34,6 @@ def test_the_command_of_training_names_folder_device_and_precision(config, devic
     assert command[0] == str(config.data_bin.folder) and config.folder.parts[-3:] == ("small", "stock", "1")
     assert command[command.index("--save-dir") + 1] == str(config.folder / "checkpoints")
     assert [flag for flag in command if flag in ("--cpu", "--bf16", "--fp16", "--cpu-bf16")] == precision
-    assert "--load-checkpoint-on-all-dp-ranks" in command  # processes of several devices could not resume without
 
 
 def test_translation_joins_subwords_and_skips_no_batch(config):

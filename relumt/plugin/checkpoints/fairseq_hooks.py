@@ -110,6 +110,8 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     Raises:
         UserError: there is no intact checkpoint to resume from, or it belongs to another model.
     """
+    # fairseq's first process would send the checkpoint to the others, where `torch.load` refuses fairseq's classes.
+    cfg.load_checkpoint_on_all_dp_ranks = True
     keeps_last = not getattr(cfg, "no_last_checkpoints", False)
     if cfg.restore_file == LAST_CHECKPOINT and keeps_last and not trainer.checkpoint_suffix:
         if trainer.is_data_parallel_master:

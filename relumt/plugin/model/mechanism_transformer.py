@@ -259,19 +259,13 @@ def register_architectures(prefix: str, attention: str) -> None:
             args: Namespace | DictConfig, set_sizes: Callable[[Namespace | DictConfig], None] = set_sizes
         ) -> None:
             common: Any = args
-            checkpoint: Any = args
             if isinstance(args, DictConfig):
                 flatten_(args, stored_settings())
-                root = cast(DictConfig, args._get_root())
-                common, checkpoint = (OmegaConf.select(root, name) for name in ("common", "checkpoint"))
+                common = OmegaConf.select(cast(DictConfig, args._get_root()), "common")
             if getattr(args, "attention", None) is None:
                 args.attention = attention
             if getattr(common, "bf16", False) and torch.cuda.is_available():
                 common.tpu = False  # fairseq assumes that only TPUs train in bfloat16
-            if checkpoint is not None:
-                # fairseq's first process would send the checkpoint to the others, which cannot resume: `torch.load`
-                # refuses fairseq's classes in the message.
-                checkpoint.load_checkpoint_on_all_dp_ranks = True
             set_sizes(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)
