@@ -91,7 +91,6 @@ def run(arguments: argparse.Namespace) -> None:
             print_commands(config, request, config.generate_flags(generate_flags, join_flag_values(trained)))
         else:
             evaluate(config, request, generate_flags)
-            print_status(f"next: relumt translate {config.folder} <FILE, or relumt table --runs {arguments.runs}")
     if arguments.analyze and not dry_run:
         from relumt.commands.analysis import analyze_run
 

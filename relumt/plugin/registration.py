@@ -71,8 +71,8 @@ def build_generator(
     if length_penalty != FAIRSEQ_PENALTY:
         if seq_gen_cls is None or not issubclass(seq_gen_cls, BeamSearchGenerator):
             raise UserError(
-                f"--length-penalty {length_penalty} needs relumt's beam search, found one of the task "
-                f"{type(task).__name__}; drop the flag"
+                f"--length-penalty {length_penalty} needs relumt's beam search, found fairseq's, which "
+                f"--print-alignment or the task {type(task).__name__} needs; drop one of them"
             )
         extra_gen_cls_kwargs = {**(extra_gen_cls_kwargs or {}), "length_penalty": length_penalty}
     return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)

@@ -12,6 +12,7 @@ from pathlib import Path
 from relumt.errors import UserError, print_status
 from relumt.files import atomic_file, changed_files, file_sha256, write_lines
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
+from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
 from relumt.runs.environment import Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltyChoice, LengthPenaltySearch, best_penalty
 from relumt.runs.flags import Facts, Flags, differences, join_flag_values
@@ -61,6 +62,7 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
         print_commands(config, request, flags)
         return
     with locked(config.folder):
+        record = trained_record(config)  # another process may have written scores meanwhile
         record, choice = choose_length_penalty(config, request, record, flags)
         flags = with_choice(flags, choice)
         setup = replace(describe_evaluation(config, request, flags), length_penalty=choice)
@@ -186,6 +188,7 @@ def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
     for subset, scored in record.evaluations.items():
         for found in scored.scores.values():
             print_status(f"{subset}: {found.detail}  {found.signature}")
+    print_status(f"next: relumt translate {config.folder} <FILE, or relumt table --runs {config.folder.parents[2]}")
 
 
 def choose_length_penalty(
@@ -237,11 +240,6 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
     Raises:
         UserError: the output of fairseq-generate is missing, truncated or damaged.
     """
-    from relumt.plugin.search.length_penalty import (  # imports PyTorch, which takes seconds
-        FAIRSEQ_PENALTY,
-        LENGTH_PENALTIES,
-    )
-
     path = generate_output(folder / SEARCH_FOLDER, setup)
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
     return lambda power: read_generated(path, lambda length: divisor(length, power))

@@ -95,11 +95,6 @@ def load_checkpoint_safely(path: str | Path, mmap: bool = False) -> dict[str, An
     return checkpoint
 
 
-def open_checkpoint_safely(path: str | Path) -> dict[str, Any]:
-    """Check a fairseq checkpoint as `load_checkpoint_safely` does, but leave its tensors in the file until used."""
-    return load_checkpoint_safely(path, mmap=True)
-
-
 def shorten_message(error: BaseException) -> str:
     """Return what torch.load does not allow, or at most 120 characters of the first line of an exception's message."""
     message = str(error).strip()

@@ -26,7 +26,7 @@ from relumt.files import atomic_folder, file_sha256, read_json
 from relumt.plugin.checkpoints.loading import (
     empty_training_state,
     fairseq_config,
-    open_checkpoint_safely,
+    load_checkpoint_safely,
     vet_checkpoint,
 )
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
@@ -51,7 +51,7 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
     """Return a relumt checkpoint as one of fairseq's `transformer`.
 
     Args:
-        checkpoint: as `open_checkpoint_safely` returns it.
+        checkpoint: as `load_checkpoint_safely` returns it.
         path: path of the checkpoint, for error messages.
 
     Raises:
@@ -137,7 +137,7 @@ def write_model(folder: Path, checkpoint: Mapping[str, Any], path: Path, search:
 
     Args:
         folder: an existing folder.
-        checkpoint: as `open_checkpoint_safely` returns it.
+        checkpoint: as `load_checkpoint_safely` returns it.
         path: path of the checkpoint, for error messages.
         search: the search settings to record.
     """
@@ -215,7 +215,7 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     relumt.register()
     path = find_checkpoint(checkpoint_or_run)
     data_bin = open_data_bin(data or find_preparation(path))
-    checkpoint = open_checkpoint_safely(path)
+    checkpoint = load_checkpoint_safely(path, mmap=True)
     require_vocabulary(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))

@@ -20,7 +20,7 @@ from torch.utils.data import Subset
 
 import relumt
 from relumt.errors import UserError
-from relumt.plugin.checkpoints.loading import open_checkpoint_safely, shorten_message
+from relumt.plugin.checkpoints.loading import shorten_message
 from relumt.runs.inference.export import WEIGHTS, is_model_folder, read_model
 from relumt.runs.record import data_bin_of_checkpoint, find_preparation
 from relumt.runs.run_config import find_checkpoint
@@ -194,7 +194,6 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
     else:
         path = find_checkpoint(checkpoint_or_run)
         data = data or find_preparation(path)
-        open_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(
             f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with relumt prepare"
