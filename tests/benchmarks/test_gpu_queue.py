@@ -43,6 +43,7 @@ def test_an_invalid_call_is_refused_in_one_line(name, arguments, message, tmp_pa
                 "Hardware counters are missing: stand-in for ncu.",
             ],
         ),
+        ("kernels.sh", ["| relu_l1, power 8 |", "## Inhibitor, bfloat16"]),
         ("inhibitor.sh", ["| plain | 1 × 1 × 9 × 10, 5, 6 |", "| causal |"]),
         ("many_seeds.sh", ["| relu_l1_p8_qk_norm | ", "## Held-out text"]),
     ],
