@@ -40,4 +40,4 @@ class ElasticSoftmaxAttention(SoftmaxAttention):
         T, S = scores.shape[-2:]
         # [H] -> [1, H, 1, 1]
         offset = self.offset.to(scores.dtype).view(1, -1, 1, 1) / mask.num_visible(T, S, scores)
-        return mask.fill_hidden_(super().weights(scores, mask) + offset, 0.0).relu()
+        return mask.fill_hidden(super().weights(scores, mask) + offset, 0.0).relu()

@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from relumt.attention.padding import fill_hidden, zero_padding
 from relumt.attention.tensor_cache import cached_on
 from relumt.attention.transforms import is_transformed
-
-MIN_BITWISE_ELEMENTS = 1 << 14
-"""From this size on, hidden keys are overwritten by operations on bits on a CPU: `masked_fill_` takes 2 to 30 times as
-long there, but is one operator instead of several."""
-
 
 SHAPES = {"key_mask": "[B, S]", "attn_mask": "[T, S] or [B, T, S]", "bias": "[B or 1, H or 1, T or 1, S]"}
 """The tensors of an `AttentionMask`, and their shapes."""
@@ -73,8 +67,12 @@ class AttentionMask:
                 raise ValueError(f"AttentionMask.{name} must be {shape} with {sizes}; got {list(tensor.shape)}")
 
     def zero_padding(self, x: Tensor) -> Tensor:
-        """Return keys or values x [B, H, S, D] with 0 at padding."""
-        return x if self.key_mask is None or self.padding_is_zero else zero_padding(x, self.key_mask)
+        """Return keys or values x [B, H, S, D] with 0 at padding.
+
+        A weight of 0 does not hide a non-finite value, because 0·NaN is NaN. For the same reason, a gradient of 0 does
+        not hide a non-finite key.
+        """
+        return x if self.key_mask is None or self.padding_is_zero else x.where(self.key_mask[:, None, :, None], 0)
 
     def with_zero_padding(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, "AttentionMask"]:
         """Return k and v [B, H, S, D] with 0 at padding, and the mask that says so."""
@@ -143,22 +141,10 @@ class AttentionMask:
             return False
         return bool(self.count_visible(T, S, device).all())
 
-    def fill_hidden_(self, x: Tensor, value: float) -> Tensor:
-        """Return x [B, H, T, S] with `value` at hidden keys; x may be overwritten."""
-        T, S = x.shape[-2:]
-        if x.device.type == "cpu" and not torch.compiler.is_compiling() and x.numel() >= MIN_BITWISE_ELEMENTS:
-            dense = self.to_dense(T, S, x.device)
-            return x if dense is None else fill_hidden(x, dense, value)
-        if self._is_one_row(T):
-            if self.key_mask is None:
-                return x
-            hidden = cached_on(self.key_mask, "is_padding", lambda keys: ~keys[:, None, None])
-        else:
-            dense = self.to_dense(T, S, x.device)
-            if dense is None:
-                return x
-            hidden = ~dense
-        return x.masked_fill(hidden, value) if is_transformed() else x.masked_fill_(hidden, value)
+    def fill_hidden(self, x: Tensor, value: float) -> Tensor:
+        """Return x [B, H, T, S] with `value` at hidden keys; the gradient there is 0. The result may be x itself."""
+        dense = self.to_dense(x.shape[-2], x.shape[-1], x.device)
+        return x if dense is None else x.where(dense, value)
 
     def _is_one_row(self, T: int) -> bool:
         """Whether all of the T queries of a sentence may attend to the same keys."""

@@ -139,8 +139,8 @@ class Mechanism(nn.Module):
         bias = self.bias(T, S, mask, q)
         return scores if bias is None else add_to(scores, bias)
 
-    def zero_hidden_scores_(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """Return scores [B, H, T, S], which may be overwritten, with 0 at hidden keys.
+    def zero_hidden_scores(self, scores: Tensor, mask: AttentionMask) -> Tensor:
+        """Return scores [B, H, T, S] with 0 at hidden keys.
 
         Padding costs nothing if its keys are 0, because their scores are products and hence 0 already. Activations
         with negative values have a slope at 0, which would give padding a gradient.
@@ -148,7 +148,7 @@ class Mechanism(nn.Module):
         is_zero = mask.padding_is_zero and mask.bias is None and self.inherits_methods(Mechanism, "scores", "bias")
         if mask.key_mask is not None and is_zero and not self.has_negative_weights:
             mask = replace(mask, key_mask=None)
-        return mask.fill_hidden_(scores, 0.0)
+        return mask.fill_hidden(scores, 0.0)
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Turn scores [B, H, T, S], which may be overwritten, into weights, exactly 0 at hidden keys."""

@@ -35,7 +35,7 @@ class UnnormalizedReLA(Mechanism):
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return the activation of scores [B, H, T, S] at visible keys."""
-        return self.activation(self.zero_hidden_scores_(scores, mask))
+        return self.activation(self.zero_hidden_scores(scores, mask))
 
     def postprocess_heads(self, x: Tensor) -> Tensor:
         """Normalize the concatenated heads [T, B, E]."""

@@ -80,7 +80,7 @@ class L1NormalizedReLUAttention(Mechanism):
         """
         num_keys = MAX_EXPORTED_KEYS if is_exporting() else max(scores.shape[-1], 1)
         largest = (torch.finfo(scores.dtype).max / num_keys) ** (1 / self.options.power) / 2
-        rectified = F.hardtanh(self.zero_hidden_scores_(scores, mask), 0.0, largest)
+        rectified = F.hardtanh(self.zero_hidden_scores(scores, mask), 0.0, largest)
         weights = rectified**self.options.power if self.options.power > 1 else rectified
         return weights / (weights.sum(-1, keepdim=True) + EPSILON)
 

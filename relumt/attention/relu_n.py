@@ -24,4 +24,4 @@ class ReLUOverLengthAttention(Mechanism):
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return ReLU of scores [B, H, T, S] at visible keys."""
-        return self.zero_hidden_scores_(scores, mask).relu_()
+        return self.zero_hidden_scores(scores, mask).relu_()

@@ -25,4 +25,4 @@ class SigmoidAttention(Mechanism):
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return the sigmoid of scores [B, H, T, S] at visible keys."""
-        return mask.fill_hidden_(scores, -math.inf).sigmoid()
+        return mask.fill_hidden(scores, -math.inf).sigmoid()

@@ -22,7 +22,7 @@ class SoftpickAttention(Mechanism):
         """Return softpick of scores [B, H, T, S]; a score of 0 at hidden keys adds nothing to either sum."""
         if not scores.numel():
             return scores
-        scores = self.zero_hidden_scores_(scores, mask)
+        scores = self.zero_hidden_scores(scores, mask)
         # |exp(z) − 1| = exp(max(z, 0))·(1 − exp(−|z|)), exact for small z. The factor exp(−m), m ≥ 0, keeps it from
         # overflowing.
         m = scores.detach().amax(-1, keepdim=True).clamp_(min=0)

@@ -85,13 +85,13 @@ class SparseAttention(Mechanism):
         """Project scores [B, H, T, S]; a row is 0 without visible keys, and NaN if it has a NaN."""
         if not scores.numel():
             return scores
-        scores = mask.fill_hidden_(scores, torch.finfo(scores.dtype).min)
+        scores = mask.fill_hidden(scores, torch.finfo(scores.dtype).min)
         largest = scores.detach().amax(-1, keepdim=True)
         # Shifting and clamping changes no weight and no gradient, and keeps entmax's sums over sorted scores exact:
         # -inf or a large number at hidden keys would not (entmax issue 30). entmax indexes out of bounds for a NaN, so
         # a NaN is replaced before it and added back after it.
         clamped = (scores - largest).clamp_(min=self.out_of_support).nan_to_num_(self.out_of_support)
-        return mask.fill_hidden_(self.project(clamped) + 0 * largest, 0.0)
+        return mask.fill_hidden(self.project(clamped) + 0 * largest, 0.0)
 
 
 class SparsemaxAttention(SparseAttention):

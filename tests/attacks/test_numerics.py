@@ -3,7 +3,6 @@
 Shapes: B batch, H heads, T queries, S keys, D head size.
 """
 
-import gc
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,26 +201,6 @@ def test_padding_that_is_not_finite_changes_no_bit(name, choice):
         for garbage in (math.inf, math.nan):
             for expected, found in zip(clean, output_and_gradients(garbage), strict=True):
                 assert found.isfinite().all() and torch.equal(expected, found)
-
-
-@pytest.fixture
-def no_garbage_collection():
-    """Let Python parse source: 3.11 fails if it collects garbage meanwhile, and the first jvp compiles functions."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.usefixtures("no_garbage_collection")
-def test_zeroing_padding_is_differentiable_in_every_way(dtype):
-    mask = AttentionMask(torch.tensor([[True, False, True, True, False]] * B))
-    x = random_qkv()[1].to(dtype)
-    expected = x * mask.key_mask[:, None, :, None]
-    assert torch.equal(torch.func.vmap(mask.zero_padding, 0)(x[None])[0], expected)
-    value, tangent = torch.func.jvp(mask.zero_padding, (x,), (torch.ones_like(x),))
-    assert torch.equal(value, expected) and torch.equal(tangent, mask.key_mask[:, None, :, None].expand_as(x).to(dtype))
-    assert torch.equal(AttentionMask(mask.key_mask, padding_is_zero=True).zero_padding(x), x)
 
 
 def layouts(x: Tensor) -> Iterator[Tensor]:

@@ -17,7 +17,6 @@ from relumt.attention.dropout import LEVELS, dropout_noise
 from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent
-from relumt.attention.padding import zero_padding
 from relumt.attention.precision import cast_saturating
 
 BLOCK_WEIGHTS = 1 << 19
@@ -44,7 +43,7 @@ def attend(
     Half precision is computed in float32. Second derivatives and `torch.func` need RELUMT_KERNELS=reference.
     """
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
-    k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
+    k, v = (x if key_mask is None else x.where(key_mask[:, None, :, None], 0) for x in (k, v))
     seed = draw_seed(q.device) if round(dropout_p * LEVELS) else None
     output, weight_sum, w_log_w = pointwise_operator.attend(
         q, k, v, params, key_mask, is_causal, dropout_p, seed, row_sums, q.dtype, "pointwise_blocked"
