@@ -71,7 +71,7 @@ def main() -> int:
 def measure(call: Call, device: torch.device) -> dict[str, object]:
     """Print a line of the table, and return its numbers."""
     from relumt.attention import AttentionMask
-    from relumt.attention.kernels import inhibitor_naive, inhibitor_triton  # after TRITON_INTERPRET is set
+    from relumt.attention.kernels import inhibitor_naive, inhibitor_operator  # after TRITON_INTERPRET is set
 
     generator = torch.Generator().manual_seed(1)
     # The mean of |q − k|₁/√D is 1.15, as at initialization.
@@ -86,17 +86,17 @@ def measure(call: Call, device: torch.device) -> dict[str, object]:
     if call.is_padded:
         lengths = torch.linspace(call.S // 2, call.S - 1, call.B).long()
         key_mask = (torch.arange(call.S) < lengths[:, None]).to(device)
+    mask = AttentionMask(key_mask, call.is_causal)
 
     def attend(half: bool) -> Tensor:
-        return inhibitor_triton.attend(q, k, v, gamma, shift, key_mask, call.is_causal, 0.0, half)
+        return inhibitor_operator.attend(q, k, v, gamma, shift, mask, None, 0.0, half, "inhibitor_triton")
 
     def error(output: Tensor) -> float:
         difference, norm = 0.0, 0.0
         for h in range(call.H):  # the equation has a tensor [B, T, S, D]
             exact = inhibitor_naive.attend(
-                *(x[:, h : h + 1].double() for x in (q, k, v)), gamma, shift[h : h + 1].double(),
-                AttentionMask(key_mask, call.is_causal), None,
-            )  # fmt: skip
+                *(x[:, h : h + 1].double() for x in (q, k, v)), gamma, shift[h : h + 1].double(), mask, None
+            )
             difference += (output[:, h : h + 1] - exact).square().sum().item()
             norm += exact.square().sum().item()
         return math.sqrt(difference / norm)

@@ -10,6 +10,7 @@ from tests.attention.machine_code import run_compiler
 
 COMPILE = """
 import json, sys
+from unittest import mock
 import torch
 from relumt.attention.kernels import inhibitor_triton
 from relumt.attention.kernels.inhibitor_triton_fp16 import RUN
@@ -20,7 +21,10 @@ def report(kernel, options, compiled):
     spills, exchanges = (sum(x in line for line in loop for x in names) for names in (("LDL", "STL"), ("SHFL", "BAR")))
     print(json.dumps([len(loop) / RUN.value * 32 / options["CONFIG"].block, spills, exchanges]))
 
-with compiling_for(int(sys.argv[1]), report):
+with (
+    compiling_for(int(sys.argv[1]), report),
+    mock.patch.object(inhibitor_triton, "supports_ptx", lambda: True),
+):
     bounds = torch.empty(2, 2, dtype=torch.int32, device="meta")
     mask = torch.empty(2, 128, dtype=torch.bool, device="meta")
     seed = torch.empty((), dtype=torch.int64, device="meta")

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from relumt.attention import MECHANISMS, AttentionMask
-from relumt.attention.kernels import checked_calls, inhibitor_naive
+from relumt.attention.kernels import checked_calls, inhibitor_naive, inhibitor_operator
+from relumt.attention.mask import UNMASKED
 from tests.attention.test_pointwise_triton import DEVICE, assert_close_in_norm, random_inputs, with_gradients
 
 inhibitor_triton = pytest.importorskip("relumt.attention.kernels.inhibitor_triton")
@@ -21,6 +22,10 @@ def ptx(monkeypatch, inline_assembly):
     monkeypatch.setattr(inhibitor_triton, "supports_ptx", lambda: True)
 
 
+def attend(q, k, v, gamma, shift, half, mask=UNMASKED, dropout_p=0.0):
+    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, None, dropout_p, half, "inhibitor_triton")
+
+
 def run_both(shape, causal, half, dropout_p=0.0, dropped=None):
     """Return the outputs and gradients of the kernel and of the equation in float64."""
     q, k, v, key_mask = random_inputs(*shape, torch.float16 if half else torch.float32)
@@ -28,9 +33,10 @@ def run_both(shape, causal, half, dropout_p=0.0, dropped=None):
     shift = torch.linspace(0.2, 0.6, shape[1], device=DEVICE)[:, None, None].requires_grad_()
     inputs = (q, k, v, shift)
     gamma = shape[-1]
-    output = inhibitor_triton.attend(q, k, v, gamma, shift, key_mask, causal, dropout_p, half)
+    mask = AttentionMask(key_mask, causal)
+    output = attend(*inputs[:3], gamma, shift, half, mask, dropout_p)
     doubles = [x.detach().double().requires_grad_() for x in inputs]
-    exact = inhibitor_naive.attend(*doubles[:3], gamma, doubles[3], AttentionMask(key_mask, causal), dropped)
+    exact = inhibitor_naive.attend(*doubles[:3], gamma, doubles[3], mask, dropped)
     grads = [torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
     return with_gradients([output], inputs, grads), with_gradients([exact], doubles, grads)
 
@@ -58,9 +64,9 @@ def half_precision_error(q, k, v, gamma):
     """Return the kernel's output, that in float64, and the bound of docs/kernels.md; inputs are [n, D] in float16."""
     q, k, v = (x.half().float()[None, None].to(DEVICE) for x in (q, k, v))
     shift = torch.full((1, 1, 1), 0.5, device=DEVICE)
-    actual = inhibitor_triton.attend(q, k, v, gamma, shift, None, False, 0.0, True)
+    actual = attend(q, k, v, gamma, shift, True)
     doubles = [x.double() for x in (q, k, v)]
-    exact = inhibitor_naive.attend(*doubles, gamma, shift.double(), AttentionMask(), None)
+    exact = inhibitor_naive.attend(*doubles, gamma, shift.double(), UNMASKED, None)
     distances = (doubles[0].unsqueeze(3) - doubles[1].unsqueeze(2)).abs().sum(-1)[..., None] / gamma  # [1, 1, T, S, 1]
     z_error = 1.01 * 2**-11 * (q.shape[-1] / 8 + 1) * distances
     differences = doubles[2].unsqueeze(2) - (distances - 0.5).relu() + z_error
@@ -111,8 +117,8 @@ def test_half_precision_keeps_its_bound(inputs, head_dim):
 def test_half_precision_stays_finite_for_large_inputs():
     q, k, v = (torch.full((1, 1, 9, 3), value, device=DEVICE) for value in (6e4, -6e4, 3e4))
     shift = torch.zeros(1, 1, 1, device=DEVICE)
-    assert inhibitor_triton.attend(q, k, v, 1.0, shift, None, False, 0.0, True).eq(0).all()
-    near = inhibitor_triton.attend(q, q, v, 1.0, shift, None, False, 0.0, True)
+    assert attend(q, k, v, 1.0, shift, True).eq(0).all()
+    near = attend(q, q, v, 1.0, shift, True)
     assert near.eq(9 * torch.finfo(torch.float16).max / 8).all()
 
 
@@ -121,8 +127,8 @@ def test_half_precision_stays_finite_for_large_inputs():
 def test_nan_stays_nan(which, half):
     inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
     inputs[which][0, 0, 1, 2] = torch.nan
-    output = inhibitor_triton.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
-    naive = inhibitor_naive.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), AttentionMask(None, False), None)
+    output = attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), half)
+    naive = inhibitor_naive.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), UNMASKED, None)
     assert torch.equal(output.isnan(), naive.isnan()) and naive.isnan().any()
 
 
@@ -131,7 +137,7 @@ def test_ties_get_half_the_gradient(half):
     q = torch.zeros(1, 1, 2, 3, device=DEVICE).requires_grad_()
     k, v = torch.zeros(2, 1, 1, 4, 3, device=DEVICE)
     v = v.clone().requires_grad_()
-    output = inhibitor_triton.attend(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
+    output = attend(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), half)
     output.sum().backward()
     assert output.eq(0).all() and v.grad.eq(2 * 0.5).all()
 
@@ -145,9 +151,7 @@ def test_dropout_drops_the_same_pairs_in_every_direction(half):
         zeros = torch.zeros(1, 1, 17, 4, device=DEVICE)
         torch.manual_seed(seed)
         one_hot = torch.eye(17, device=DEVICE)[None, None]
-        return inhibitor_triton.attend(
-            zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3, half
-        )
+        return attend(zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), half, dropout_p=0.3)
 
     kept = kept_pairs(3)
     assert set(kept.unique().tolist()) == {0.0, 1.0} and 0.6 < kept.mean() < 0.8

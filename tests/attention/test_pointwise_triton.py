@@ -1,10 +1,13 @@
 """The pointwise Triton kernels against PyTorch in float64: on a GPU, or interpreted with small sizes."""
 
+import functools
+
 import pytest
 import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
-from relumt.attention.kernels.dropout_seed import draw_seed
+from relumt.attention.kernels import pointwise_operator
+from relumt.attention.kernels.library import draw_seed
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, LaunchConfig
 from relumt.attention.kernels.pointwise_params import POWERS_OF_RELU, PointwiseParams, exponent
 from relumt.errors import UserError
@@ -17,6 +20,7 @@ from relumt.attention.kernels import dispatch, pointwise_triton  # noqa: E402
 BLOCKS = sorted({x[:2] for kinds in LAUNCH_CONFIGS.values() for configs in kinds.values() for x in configs.values()})
 FAST_BLOCKS = {(16, 128), (32, 64), (128, 32)}
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+attend = functools.partial(pointwise_operator.attend, kernel="pointwise_triton")
 POINTWISE = sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation)
 
 
@@ -69,7 +73,7 @@ def check_attention(inputs, params, mask, row_sums, dropout_p=0.0):
         level = pointwise_triton.round_dropout(dropout_p) * 256
         kept = kept_pairs(*q.shape[:3], k.shape[2], level, draw_seed(q.device)).to(DEVICE) / (1 - level / 256)
     torch.manual_seed(3)
-    results = pointwise_triton.attend(*inputs, params, mask.key_mask, mask.is_causal, dropout_p, row_sums, dtype)
+    results = attend(*inputs, params, mask.key_mask, mask.is_causal, dropout_p, row_sums, dtype)
     assert all(x is None for x in results[1 + row_sums :])
     outputs = results[: 1 + row_sums]
     doubles = [x.detach().double().requires_grad_() for x in inputs]
@@ -153,7 +157,7 @@ def test_float16_weights_beyond_its_range_are_in_range_with_their_factors():
     q, k = (torch.full((1, 1, 3, 16), value, dtype=torch.float16, device=DEVICE) for value in (300.0, 200.0))
     v = torch.eye(16, dtype=torch.float16, device=DEVICE)[None, None, :3]
     params = PointwiseParams("relu", torch.full((1, 1), 1e-3, device=DEVICE))
-    output = pointwise_triton.attend(q, k, v, params, None, False, 0.0, 0, torch.float16)[0]
+    output = attend(q, k, v, params, None, False, 0.0, 0, torch.float16)[0]
     torch.testing.assert_close(output[..., :3], torch.full_like(output[..., :3], 960.0))
 
 
@@ -181,7 +185,7 @@ def test_every_output_is_written_and_null_rows_are_zero(monkeypatch):
 
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
-    outputs = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.0, 2, torch.float32)
+    outputs = attend(q, k, v, params, key_mask, True, 0.0, 2, torch.float32)
     gradients = torch.autograd.grad(outputs[0].sum() + outputs[1].sum(), (q, k, v))
     assert all(x.isfinite().all() for x in (*outputs, *gradients))
     assert all(x[1].eq(0).all() for x in (*outputs, *gradients)) and outputs[0][0, :, :11].eq(0).all()
@@ -193,8 +197,8 @@ def test_every_pointwise_mechanism_uses_the_kernels(name, monkeypatch):
     mask = AttentionMask(key_mask, True)
     mechanism = MECHANISMS[name](2, 16).to(DEVICE)
     calls = []
-    attend = pointwise_triton.attend
-    monkeypatch.setattr(pointwise_triton, "attend", lambda *a: calls.append(1) or attend(*a))
+    run_forward = pointwise_triton.run_forward
+    monkeypatch.setattr(pointwise_triton, "run_forward", lambda *a: calls.append(1) or run_forward(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask, Need.ROW_STATS)
     assert calls

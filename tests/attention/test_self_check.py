@@ -105,8 +105,8 @@ def break_kernels(monkeypatch, fault, names=KERNELS):
 def test_without_faults_the_kernels_are_used_and_nothing_is_logged(name, monkeypatch, caplog):
     calls = []
     for module in (pointwise_triton, inhibitor_triton):
-        original = module.attend
-        monkeypatch.setattr(module, "attend", lambda *args, f=original: calls.append(f) or f(*args))
+        original = module.run_forward
+        monkeypatch.setattr(module, "run_forward", lambda *args, f=original: calls.append(f) or f(*args))
     results = train_step(name)
     assert calls and not caplog.records
     num_calls = len(calls)
@@ -178,13 +178,13 @@ def test_finds_an_error_of_one_percent_in_every_type(dtype, monkeypatch):
     kind = "float32" if dtype == torch.float32 else "short"
     config = PointwiseConfig("relu", dtype, dtype, 16, kind, kind)
     assert check_config(config, CPU) == ""
-    original = pointwise_triton.attend
+    original = pointwise_triton.run_forward
 
     def scaled(*args):
         output, *row_stats = original(*args)
         return output * 1.01, *row_stats
 
-    monkeypatch.setattr(pointwise_triton, "attend", scaled)
+    monkeypatch.setattr(pointwise_triton, "run_forward", scaled)
     assert check_config(config, CPU).startswith("the output differs from float64 by 0.01 ")
 
 
@@ -209,8 +209,8 @@ def test_finds_dropout_that_differs_between_the_passes(monkeypatch):
 
 def test_leaves_random_numbers_and_settings_alone(monkeypatch):
     state = torch.get_rng_state()
-    for attend, expected in ((pointwise_triton.attend, ""), (raising(RuntimeError()), "TypeError")):
-        monkeypatch.setattr(pointwise_triton, "attend", attend)
+    for run_forward, expected in ((pointwise_triton.run_forward, ""), (raising(RuntimeError()), "TypeError")):
+        monkeypatch.setattr(pointwise_triton, "run_forward", run_forward)
         assert check_config(CONFIG, CPU).partition(":")[0] == expected
         assert torch.equal(torch.get_rng_state(), state) and not torch.are_deterministic_algorithms_enabled()
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):

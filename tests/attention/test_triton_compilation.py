@@ -29,6 +29,7 @@ def launch(module, dtype, D, tensors, options, last):
 with (
     compiling_for(capability, check),
     mock.patch.object(pointwise_triton, "shared_memory", lambda device: kib),
+    mock.patch.object(inhibitor_triton, "supports_ptx", lambda: True),
 ):
     per_head = torch.empty(2, 1, 1, device="meta")
     seed = torch.empty((), dtype=torch.int64, device="meta")

@@ -27,14 +27,13 @@ def time_hosts(call: Call) -> dict[str, float]:
 
 def make_passes(call: Call) -> tuple[Callable[[], list[Tensor]], list[Tensor], list[Tensor]]:
     """Return a function that computes the outputs of `call`, its inputs, and the gradients of its outputs."""
-    pointwise_triton, pointwise_params = import_relumt("pointwise_triton"), import_relumt("pointwise_params")
+    pointwise_operator, pointwise_params = import_relumt("pointwise_operator"), import_relumt("pointwise_params")
     inputs = [x.detach().requires_grad_() for x in (call.q, call.k, call.v)]
     params = pointwise_params.PointwiseParams(call.job.activation, call.factor, call.bias)
 
     def forward() -> list[Tensor]:
-        outputs = pointwise_triton.attend(
-            *inputs, params, call.key_mask, call.job.causal, call.dropout_p, call.row_sums, call.q.dtype
-        )
+        options = (call.job.causal, call.dropout_p, call.row_sums, call.q.dtype, "pointwise_triton")
+        outputs = pointwise_operator.attend(*inputs, params, call.key_mask, *options)
         return [x for x in outputs if x is not None]
 
     return forward, inputs, [x for x in (call.grad_out, *call.row_grads) if x is not None]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relumt.attention.kernels import inhibitor_operator, pointwise_operator
 from relumt.attention.kernels.hopper.selection import are_wanted, can_compute, serves
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.kernels.self_check import CheckedConfig, Returned, verdicts
@@ -31,18 +32,16 @@ def attend_pointwise(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
     dropout_p: float, row_sums: int, dtype: torch.dtype,
 ) -> PointwiseResult | None:  # fmt: skip
-    """Call `pointwise_triton.attend`; return None if no kernels can be used on this GPU or for this dropout.
+    """Call `pointwise_operator.attend`; return None if no kernels can be used on this GPU or for this dropout.
 
     They scale the kept weights by 1/(1 − p), which is infinite if no weight is kept.
     """
     if dropout_p == 1:
         return None
-    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
-
     arguments = (params, key_mask, is_causal, dropout_p, row_sums, dtype)
     if not torch.compiler.is_compiling():
         for module in (["hopper.launch"] if serves(q, k, params, dropout_p) else []) + ["pointwise_triton"]:
-            attend = functools.partial(pointwise_triton.attend, q, k, v, *arguments, module)
+            attend = functools.partial(pointwise_operator.attend, q, k, v, *arguments, module)
             result = run_checked(q.device, PointwiseConfig.from_call(q, k, *arguments, module), attend)
             if result is not None:
                 return result
@@ -52,7 +51,7 @@ def attend_pointwise(
         _is_positive(params.factor.shape[1] - 1),
     )  # fmt: skip
     kernel = _kernel_of_compiled_calls(q.device, params.activation, q.dtype, dtype, index(q.shape[3]), *options)
-    return None if kernel is None else pointwise_triton.attend(q, k, v, *arguments, kernel)
+    return None if kernel is None else pointwise_operator.attend(q, k, v, *arguments, kernel)
 
 
 @constant_in_compiled_code
@@ -85,23 +84,19 @@ def run_checked(device: torch.device, config: CheckedConfig, attend: Callable[[]
 def attend_inhibitor(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
 ) -> Tensor | None:
-    """Call `inhibitor_triton.attend`, in float32 if half precision cannot be used on this GPU.
+    """Call the kernels of `inhibitor_triton`, in float32 if half precision cannot be used on this GPU.
 
     Return None if neither can.
     """
-    from relumt.attention.kernels import inhibitor_triton  # here, as above
-
     half = half and _may_use_half()
-    arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
+    call = (q, k, v, gamma, shift, mask, None, dropout_p, half, "inhibitor_triton")
+    attend = functools.partial(inhibitor_operator.attend, *call)
     if torch.compiler.is_compiling():
         options = (mask.key_mask is not None, mask.is_causal, _is_positive(dropout_p))
         is_allowed = _can_compile_inhibitor(q.device, half, index(q.shape[3]), index(v.shape[3]), *options)
-        output = inhibitor_triton.attend(q, k, v, gamma, shift, *arguments) if is_allowed else None
+        output = attend() if is_allowed else None
     else:
-        output = run_checked(
-            q.device, InhibitorConfig.from_call(q, v, *arguments),
-            lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments),
-        )  # fmt: skip
+        output = run_checked(q.device, InhibitorConfig.from_call(q, v, mask, dropout_p, half), attend)
     if output is None and half:
         return attend_inhibitor(q, k, v, gamma, shift, mask, dropout_p, False)
     return output

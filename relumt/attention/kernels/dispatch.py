@@ -149,8 +149,8 @@ def select_pointwise_kernel(
 ) -> Callable[..., PointwiseResult | None] | None:
     """Return the function that serves a call; None for the reference.
 
-    It has the arguments of `pointwise_triton.attend`, and returns None if it turns out that the reference must serve
-    the call after all.
+    It has the arguments of `pointwise_operator.attend` but the last, and returns None if it turns out that the
+    reference must serve the call after all.
 
     exceeds_float16: whether weights, or gradients of a norm that follows, can exceed float16's range.
     """

@@ -66,7 +66,7 @@ def attend(
     """Compute the same as `inhibitor_naive.attend`, with first derivatives only."""
     if 0 in (*q.shape, *k.shape, *v.shape):
         return inhibitor_naive.attend(q, k, v, gamma, shift, mask, dropped)
-    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, dropped, None, 0.0, False, "inhibitor_numba")
+    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, dropped, 0.0, False, "inhibitor_numba")
 
 
 def new_output(q: Tensor, v: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def run_forward(
     attn_mask: Tensor | None, dropped: Tensor | None, seed: None, gamma: float, is_causal: bool, dropout_p: float,
     half: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute what `attend` returns; `seed`, `dropout_p` and `half` are for other kernels."""
+    """Compute what `inhibitor_operator.attend` returns; `seed`, `dropout_p` and `half` are for other kernels."""
     from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, because Numba is slow to import
 
     problem = _problem(q, k, v, shift, key_mask, key_bounds, attn_mask, dropped, gamma, is_causal)

@@ -23,9 +23,23 @@ NUM_TENSORS, NUM_SHARED = 9, 12
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None,
-    seed: Tensor | None, dropout_p: float, half: bool, kernel: str,
+    dropout_p: float, half: bool, kernel: str,
 ) -> Tensor:  # fmt: skip
-    """Compute the Inhibitor by the module `kernel`; dropout is given as `dropped` pairs or drawn with `seed`."""
+    """Compute [IN] Eq. 4, [B, H, T, V].
+
+    Args:
+        q: [B, H, T, D]; for Triton float32, as all tensors.
+        k: [B, H, S, D].
+        v: [B, H, S, V].
+        gamma: γ, which divides distances.
+        shift: α of each head, [H, 1, 1].
+        mask: what each query may attend to; Triton knows no `attn_mask`.
+        dropped: pairs that dropout drops, [B, H, T, S] bool, for Numba.
+        dropout_p: probability of dropping a pair, for Triton; the remaining ones are not rescaled.
+        half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to an eighth of it.
+        kernel: the module that computes it.
+    """
+    seed = library.draw_seed(q.device) if dropout_p else None
     tensors = (q, k, v, shift, mask.key_mask, key_bounds(mask.key_mask), mask.attn_mask, dropped, seed)
     options = (gamma, mask.is_causal, dropout_p, half, kernel)
     output: Tensor = library.call(_inhibitor, _Inhibitor, *tensors, *options)

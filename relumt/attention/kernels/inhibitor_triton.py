@@ -21,9 +21,8 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from relumt.attention.kernels import inhibitor_operator, inhibitor_triton_fp16, inhibitor_triton_fp32
+from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
 from relumt.attention.kernels.current_device import use_tensor_device
-from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.triton_arguments import (
     Dropout,
@@ -32,7 +31,6 @@ from relumt.attention.kernels.triton_arguments import (
     Scaling,
     next_power_of_2,
 )
-from relumt.attention.mask import AttentionMask
 
 BLOCK = {"forward": 32, "backward": 16}
 """Queries or keys that a program holds; as many as fit into registers with D = V = 64."""
@@ -41,29 +39,6 @@ TARGET_PROGRAMS = 4096
 """As many warps keep a GPU busy; a call with fewer splits the other side."""
 
 MIN_SPLIT_SIZE = 128
-
-
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, key_mask: Tensor | None, is_causal: bool,
-    dropout_p: float, half: bool,
-) -> Tensor:  # fmt: skip
-    """Compute [IN] Eq. 4, [B, H, T, V] float32.
-
-    Args:
-        q: [B, H, T, D] float32.
-        k: [B, H, S, D] float32.
-        v: [B, H, S, V] float32.
-        gamma: γ, which divides distances.
-        shift: α of each head, [H, 1, 1].
-        key_mask: [B, S] bool, False for padding; None if all keys are real.
-        is_causal: query i sees keys j ≤ S − T + i.
-        dropout_p: probability of dropping a pair; the remaining ones are not rescaled.
-        half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to an eighth of it.
-    """
-    seed = draw_seed(q.device) if dropout_p else None
-    half = half and supports_ptx()
-    mask = AttentionMask(key_mask, is_causal)
-    return inhibitor_operator.attend(q, k, v, gamma, shift, mask, None, seed, dropout_p, half, "inhibitor_triton")
 
 
 def new_output(q: Tensor, v: Tensor) -> Tensor:
@@ -90,10 +65,10 @@ def run_forward(
     q: Tensor, k: Tensor, v: Tensor, shift: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None,
     attn_mask: None, dropped: None, seed: Tensor | None, gamma: float, is_causal: bool, dropout_p: float, half: bool,
 ) -> Tensor:  # fmt: skip
-    """Compute what `attend` returns.
+    """Compute what `inhibitor_operator.attend` returns.
 
     Args:
-        q, k, v, shift, key_mask, gamma, is_causal, dropout_p, half: as for `attend`, but `half` is a decision.
+        q, k, v, shift, key_mask, gamma, is_causal, dropout_p, half: as there.
         key_bounds: of `key_bounds.key_bounds`; None without a key mask.
         attn_mask, dropped: for other kernels.
         seed: of the dropout, [] int64; None without dropout.
@@ -104,7 +79,7 @@ def run_forward(
     grid, split_size, new_partial = _split(q, k, block)
     output = new_partial(v)
     kernel = inhibitor_triton_fp32.forward
-    if half:
+    if half and supports_ptx():
         kernel = inhibitor_triton_fp16.forward
         split_size += -split_size % inhibitor_triton_fp16.RUN.value
         q, k, v = inhibitor_triton_fp16.pack_inputs(q, k, v)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 _LIBRARY = torch.library.Library("relumt", "FRAGMENT")  # its operators live as long as it does
 
@@ -48,6 +49,11 @@ def register(
     if backward is not None:
         torch.library.register_autograd(f"relumt::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
     return getattr(torch.ops.relumt, name).default
+
+
+def draw_seed(device: torch.device) -> Tensor:
+    """Draw a seed of dropout, [] int64 of 31 bits, from the device's generator. It stays there: a GPU does not wait."""
+    return torch.randint(2**31 - 1, (), device=device)
 
 
 def call(operator: Any, function: AutogradFunction, *arguments: Any) -> Any:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from relumt.attention.dropout import LEVELS, dropout_noise
 from relumt.attention.kernels import pointwise_operator
-from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent
 from relumt.attention.precision import cast_saturating
 
@@ -38,15 +37,14 @@ def attend(
     row_sums: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Compute the same as `pointwise_triton.attend`, for heads and values of any size.
+    """Compute the same as `pointwise_operator.attend`, for heads and values of any size.
 
     Half precision is computed in float32. Second derivatives and `torch.func` need RELUMT_KERNELS=reference.
     """
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
     k, v = (x if key_mask is None else x.where(key_mask[:, None, :, None], 0) for x in (k, v))
-    seed = draw_seed(q.device) if round(dropout_p * LEVELS) else None
     output, weight_sum, w_log_w = pointwise_operator.attend(
-        q, k, v, params, key_mask, is_causal, dropout_p, seed, row_sums, q.dtype, "pointwise_blocked"
+        q, k, v, params, key_mask, is_causal, dropout_p, row_sums, q.dtype, "pointwise_blocked"
     )
     return cast_saturating(output, dtype), weight_sum, w_log_w
 

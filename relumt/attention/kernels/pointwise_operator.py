@@ -24,9 +24,26 @@ NUM_TENSORS, NUM_SHARED = 8, 11
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
-    dropout_p: float, seed: Tensor | None, row_sums: int, dtype: torch.dtype, kernel: str,
+    dropout_p: float, row_sums: int, dtype: torch.dtype, kernel: str,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """Compute attention by the module `kernel`, with the arguments of `pointwise_triton.attend`."""
+    """Compute attention with pointwise weights.
+
+    Args:
+        q: [B, H, T, D]; for Triton float16, bfloat16 or float32, and D from 1 to 128.
+        k, v: [B, H, S, D], of q's type.
+        params: how products q·k become weights.
+        key_mask: [B, S] bool, False for padding; None if all keys are real.
+        is_causal: query i sees keys j ≤ S − T + i.
+        dropout_p: probability of dropping a weight, which kernels round.
+        row_sums: how many row sums to return: 0, 1 (Σ_j w_ij) or 2.
+        dtype: dtype of the output.
+        kernel: the module that computes it.
+
+    Returns:
+        The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32 (of q's type for
+        `pointwise_blocked`), or None.
+    """
+    seed = library.draw_seed(q.device) if dropout_p else None
     tensors = (q, k, v, params.factor, params.bias, key_mask, key_bounds(key_mask), seed)
     options = (params.activation, is_causal, dropout_p, row_sums, dtype, kernel)
     output, weight_sum, w_log_w, _ = library.call(_pointwise, _Pointwise, *tensors, *options)

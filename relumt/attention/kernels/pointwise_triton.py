@@ -15,12 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.current_device import use_tensor_device
-from relumt.attention.kernels.dropout_seed import draw_seed
 from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.pointwise_launch_configs import KernelName, call_kind, shared_memory, table_config
-from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
+from relumt.attention.kernels.pointwise_params import Activation, exponent, is_plain
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
 from relumt.attention.kernels.triton_arguments import (
@@ -32,38 +30,6 @@ from relumt.attention.kernels.triton_arguments import (
     shape_per_query,
     strided,
 )
-
-
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    params: PointwiseParams,
-    key_mask: Tensor | None,
-    is_causal: bool,
-    dropout_p: float,
-    row_sums: int,
-    dtype: torch.dtype,
-    kernel: str = "pointwise_triton",
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Compute attention with pointwise weights.
-
-    Args:
-        q: [B, H, T, D] float16, bfloat16 or float32; D from 1 to 128.
-        k, v: [B, H, S, D], of q's type.
-        params: how products q·k become weights.
-        key_mask: [B, S] bool, False for padding; None if all keys are real.
-        is_causal: query i sees keys j ≤ S − T + i.
-        dropout_p: probability of dropping a weight; see `round_dropout`.
-        row_sums: how many row sums to return: 0, 1 (Σ_j w_ij) or 2.
-        dtype: dtype of the output.
-        kernel: the module that computes it, this one or "hopper.launch".
-
-    Returns:
-        The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
-    """
-    seed = draw_seed(q.device) if dropout_p else None
-    return pointwise_operator.attend(q, k, v, params, key_mask, is_causal, dropout_p, seed, row_sums, dtype, kernel)
 
 
 def round_dropout(dropout_p: float) -> float:
@@ -91,10 +57,10 @@ def run_forward(
     key_bounds: Tensor | None, seed: Tensor | None, activation: Activation, is_causal: bool, dropout_p: float,
     row_sums: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """Compute what `attend` returns.
+    """Compute what `pointwise_operator.attend` returns.
 
     Args:
-        q, k, v, key_mask, is_causal, dropout_p, row_sums, dtype: as for `attend`.
+        q, k, v, key_mask, is_causal, dropout_p, row_sums, dtype: as there; `round_dropout` rounds `dropout_p`.
         activation, factor, bias: as in `PointwiseParams`.
         key_bounds: of `key_bounds.key_bounds`; None without a key mask.
         seed: of the dropout, [] int64; None without dropout.

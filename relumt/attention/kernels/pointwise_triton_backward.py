@@ -1,4 +1,4 @@
-"""The backward kernels behind `pointwise_triton.attend`. Shapes: B batch, H heads, T queries, S keys, D head size.
+"""The backward kernels behind `pointwise_triton`. Shapes: B batch, H heads, T queries, S keys, D head size.
 
 Both compute the weights again, dropout included. `backward_dq` holds a block of queries and visits blocks of keys;
 `backward_dkdv` holds a block of keys and visits blocks of queries. Blocks are skipped as in the forward pass, and

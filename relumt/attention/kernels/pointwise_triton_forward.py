@@ -1,4 +1,4 @@
-"""The forward kernel behind `pointwise_triton.attend`, and what the backward kernels share with it.
+"""The forward kernel behind `pointwise_triton`, and what the backward kernels share with it.
 
 Shapes: B batch, H heads, T queries, S keys, D head size. A program holds a block of queries of one head and visits
 blocks of keys. It skips blocks that are all padding or, with a causal mask, all in the future. Products are computed in

@@ -1,4 +1,4 @@
-"""What the self-check computes for `inhibitor_triton.attend`. Shapes: B batch, H heads, T queries, S keys, D head size.
+"""What the self-check computes for `inhibitor_triton`. Shapes: B batch, H heads, T queries, S keys, D head size.
 
 Queries, keys and shifts are such multiples of 1/64, and values such odd multiples of 1/1024, that all distances and
 differences are exact in float32: rounding cannot decide which term is positive.
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relumt.attention.kernels import inhibitor_naive
+from relumt.attention.kernels import inhibitor_naive, inhibitor_operator
 from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
 
@@ -43,11 +43,9 @@ class InhibitorConfig:
     has_dropout: bool = False
 
     @classmethod
-    def from_call(
-        cls, q: Tensor, v: Tensor, key_mask: Tensor | None, is_causal: bool, dropout_p: float, half: bool
-    ) -> "InhibitorConfig":
-        """Describe a call of `inhibitor_triton.attend`, whose arguments these are."""
-        return cls(half, q.shape[3], v.shape[3], key_mask is not None, is_causal, dropout_p > 0)
+    def from_call(cls, q: Tensor, v: Tensor, mask: AttentionMask, dropout_p: float, half: bool) -> "InhibitorConfig":
+        """Describe a call of `inhibitor_operator.attend`, whose arguments these are."""
+        return cls(half, q.shape[3], v.shape[3], mask.key_mask is not None, mask.is_causal, dropout_p > 0)
 
     def __str__(self) -> str:
         """Return a name for the log and for `relumt doctor`."""
@@ -97,14 +95,11 @@ def _attend(
     config: InhibitorConfig, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, shift: Tensor
 ) -> tuple[Tensor]:
     """Call the kernels, on the device of q and with the same dropout each time."""
-    from relumt.attention.kernels import inhibitor_triton  # here, because Triton is optional and slow to import
-
     torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
-    output = inhibitor_triton.attend(
-        q, k, v, GAMMA, shift, None if key_mask is None else key_mask.to(q.device), config.is_causal,
-        DROPOUT if config.has_dropout else 0.0, config.half,
-    )  # fmt: skip
-    return (output,)
+    mask = AttentionMask(None if key_mask is None else key_mask.to(q.device), config.is_causal)
+    dropout_p = DROPOUT if config.has_dropout else 0.0
+    call = (q, k, v, GAMMA, shift, mask, None, dropout_p, config.half, "inhibitor_triton")
+    return (inhibitor_operator.attend(*call),)
 
 
 def _probe_dropout(config: InhibitorConfig, attend: Callable[..., tuple[Tensor]], device: torch.device) -> Tensor:

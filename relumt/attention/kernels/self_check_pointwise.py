@@ -1,4 +1,4 @@
-"""What the self-check computes for `pointwise_triton.attend`. Shapes: B batch, H heads, T queries, S keys, D head size.
+"""What the self-check computes for `pointwise_triton`. Shapes: B batch, H heads, T queries, S keys, D head size.
 
 Queries and keys are multiples of ¼, so every product q·k is exact in every type: rounding cannot decide whether ReLU
 lets a score through, and a gradient differs from float64's by rounding alone.
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
 from relumt.attention.kernels.self_check_result import Result, with_gradients
@@ -61,7 +62,7 @@ class PointwiseConfig:
         cls, q: Tensor, k: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool, dropout_p: float,
         row_sums: int, output_dtype: torch.dtype, kernel: str,
     ) -> "PointwiseConfig":  # fmt: skip
-        """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
+        """Describe a call of `pointwise_operator.attend`, whose arguments these are."""
         is_plain_call = is_plain(params.activation, params.bias is not None, row_sums)
         query_kind, key_kind = (call_kind(x, dropout_p > 0, is_plain_call) for x in (q, k))
         return cls(
@@ -139,11 +140,9 @@ def _attend(
     config: PointwiseConfig, params: PointwiseParams, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor | None, ...]:
     """Call the kernels, on the device of q and with the same dropout each time."""
-    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
-
     bias = None if params.bias is None else params.bias.to(q.device)
     torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
-    return pointwise_triton.attend(
+    return pointwise_operator.attend(
         q, k, v, PointwiseParams(params.activation, params.factor.to(q.device), bias),
         None if key_mask is None else key_mask.to(q.device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
         config.row_sums, config.output_dtype, config.kernel,
