@@ -9,25 +9,17 @@ head gets exactly 0, except from LayerNorm, whose bias remains, halved by the ga
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import GatedNorm, HeadMap, LayerNorm, RandomGainRMSNorm, RMSNorm
+from relumt.attention.mechanism import Mechanism, NormalizedHeads
+from relumt.attention.norms import GatedNorm, LayerNorm, RandomGainRMSNorm, RMSNorm
 
 
 class UnnormalizedReLA(Mechanism):
     """ReLU alone, the first row of [RL]'s ablation, which did not converge there. Shows what the norm is for."""
 
     pointwise_activation = "relu"
-
-    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
-        super().__init__(num_heads, head_dim, dropout)
-        self.norm = self.build_norm(num_heads * head_dim)
-
-    def build_norm(self, size: int) -> nn.Module:
-        """Build the norm over E = `size`; subclasses override it."""
-        return nn.Identity()
 
     def activation(self, scores: Tensor) -> Tensor:
         """Turn scores into weights. An override must have value and slope 0 at 0, which is the score of hidden keys."""
@@ -37,49 +29,33 @@ class UnnormalizedReLA(Mechanism):
         """Return the activation of scores [B, H, T, S] at visible keys."""
         return self.activation(self.zero_hidden_scores(scores, mask))
 
-    def postprocess_heads(self, x: Tensor) -> Tensor:
-        """Normalize the concatenated heads [T, B, E]."""
-        normalized: Tensor = self.norm(x)
-        return normalized
 
-    def head_map(self, x: Tensor) -> HeadMap:
-        """Return the linear map that the norm is at x; the identity without a norm."""
-        if isinstance(self.norm, RMSNorm | LayerNorm | GatedNorm):
-            return self.norm.map_at(x)
-        return super().head_map(x)
-
-
-class ReLAWithRMSNorm(UnnormalizedReLA):
+class ReLAWithRMSNorm(NormalizedHeads, UnnormalizedReLA):
     """ReLU and RMSNorm, an ablation of [RL] without gate or special initialization."""
 
-    def build_norm(self, size: int) -> nn.Module:
-        """Build an RMSNorm."""
-        return RMSNorm(size)
+    build_norm = RMSNorm
 
 
 class ReLAi(ReLAWithRMSNorm):
     """ReLA-i, [RL] Eq. 4: RMSNorm whose gain starts small and with either sign. Fewer parameters than ReLA-g."""
 
-    def build_norm(self, size: int) -> nn.Module:
-        """Build an RMSNorm; its gain has Glorot's uniform initialization for fan-in and fan-out d_h of the paper.
-
-        [RL] defines Eq. 4 for a single head and normalizes the concatenation of all heads, so d_h is E = `size`.
-        """
-        return RandomGainRMSNorm(size)
+    build_norm = RandomGainRMSNorm
 
 
-class ReLAg(UnnormalizedReLA):
+class ReLAg(NormalizedHeads, UnnormalizedReLA):
     """ReLA-g, [RL] Eq. 5: RMSNorm with a gate, the paper's best. Sparse weights and null rows without a regularizer."""
 
-    def build_norm(self, size: int) -> nn.Module:
+    @staticmethod
+    def build_norm(size: int) -> GatedNorm:
         """Build a gated RMSNorm."""
         return GatedNorm(size, RMSNorm(size))
 
 
-class ReLAgWithLayerNorm(UnnormalizedReLA):
+class ReLAgWithLayerNorm(NormalizedHeads, UnnormalizedReLA):
     """ReLA-g with LayerNorm instead of RMSNorm, an ablation of [RL]."""
 
-    def build_norm(self, size: int) -> nn.Module:
+    @staticmethod
+    def build_norm(size: int) -> GatedNorm:
         """Build a gated LayerNorm."""
         return GatedNorm(size, LayerNorm(size))
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import HeadMap, LayerNorm
+from relumt.attention.mechanism import Mechanism, NormalizedHeads
+from relumt.attention.norms import LayerNorm
 from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
 
 
@@ -110,20 +110,7 @@ class ReLUAttention(RectifiedAttention):
         return scaled
 
 
-class ReLULayerNormAttention(RectifiedAttention):
+class ReLULayerNormAttention(NormalizedHeads, RectifiedAttention):
     """LayerNorm over the concatenated heads instead of the factor, which [RF] §4 reports as worse, without a number."""
 
-    def __init__(
-        self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUInitOptions | None = None
-    ) -> None:
-        super().__init__(num_heads, head_dim, dropout, options)
-        self.norm = LayerNorm(num_heads * head_dim)
-
-    def postprocess_heads(self, x: Tensor) -> Tensor:
-        """Normalize the concatenated heads [T, B, E]."""
-        normalized: Tensor = self.norm(x)
-        return normalized
-
-    def head_map(self, x: Tensor) -> HeadMap:
-        """Return the linear map that the norm is at x."""
-        return self.norm.map_at(x)
+    build_norm = LayerNorm

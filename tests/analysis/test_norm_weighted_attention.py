@@ -9,7 +9,7 @@ from torch import nn
 from relumt.attention import MECHANISMS
 from relumt.attention.metrics import norm_weighted_attention
 from relumt.attention.metrics.norm_weighted_attention import OutputTerms, contribution_norms
-from relumt.attention.rela import UnnormalizedReLA
+from relumt.attention.rela import ReLAWithRMSNorm
 from relumt.attention.softmax import SoftmaxAttention
 from relumt.plugin.model.hooks import named_attentions, output_terms_hook
 from tests.plugin.model.build import build, sample
@@ -125,7 +125,7 @@ def test_long_sentences_are_computed_in_groups(monkeypatch):
     torch.testing.assert_close(contribution_norms(terms), whole)
 
 
-@pytest.mark.parametrize("base", [SoftmaxAttention, UnnormalizedReLA])
+@pytest.mark.parametrize("base", [SoftmaxAttention, ReLAWithRMSNorm])
 def test_a_mechanism_with_an_unknown_map_has_no_terms(base):
     class Squared(base):
         def postprocess_heads(self, x):
