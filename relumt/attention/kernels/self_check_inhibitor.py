@@ -5,15 +5,14 @@ differences are exact in float32: rounding cannot decide which term is positive.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.kernels import inhibitor_naive, inhibitor_operator
-from relumt.attention.kernels.self_check_result import Result, with_gradients
+from relumt.attention.kernels.self_check_result import Result, compare, make_mask, probe_dropout
 from relumt.attention.mask import AttentionMask
 
 B, H, T, S = 2, 2, 40, 45
@@ -59,25 +58,22 @@ class InhibitorConfig:
 def results(config: InhibitorConfig, device: torch.device) -> Iterator[Result]:
     """Compute the output and all gradients with the kernels and in float64."""
     q, k, v, shift, grad = _random_inputs(config)
-    key_mask = torch.arange(S) < torch.tensor([S, S - 7])[:, None] if config.has_key_mask else None
-    mask = AttentionMask(key_mask, config.is_causal)
-    attend = functools.partial(_attend, config, key_mask)
+    mask, visible = make_mask(config.has_key_mask, config.is_causal, B, T, S)
+    attend = functools.partial(_attend, config, mask.key_mask, device)
     dropped = None
     if config.has_dropout:
-        dropped = _probe_dropout(config, attend, device)
-        visible = torch.ones(B, H, T, S, dtype=torch.bool) if (dense := mask.to_dense(T, S)) is None else dense
+        # Queries that equal the keys have the distance 0, so every visible pair contributes.
+        zeros = torch.zeros_like(q), torch.zeros_like(k)
+        dropped = ~probe_dropout(attend, *zeros, config.value_dim, torch.zeros_like(shift))
         share = dropped[visible.expand(B, H, T, S)].double().mean()[None]
         yield Result("share of pairs that dropout drops", share, torch.full((1,), DROPOUT), 0.1)
 
     def exact(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> tuple[Tensor]:
         return (inhibitor_naive.attend(q, k, v, GAMMA, shift, mask, dropped),)
 
-    expected = with_gradients(exact, [q, k, v, shift], [grad])
-    actual = with_gradients(attend, [x.to(device, torch.float32) for x in (q, k, v, shift)], [grad])
-    names = ["output", *(f"gradient of {x}" for x in ("q", "k", "v", "α"))]
-    tolerances = [HALF_TOLERANCE if config.half else TOLERANCE] + 4 * [TOLERANCE]
-    for name, ours, theirs, tolerance in zip(names, actual, expected, tolerances, strict=True):
-        yield Result(name, ours, theirs, tolerance)
+    tolerances = dict.fromkeys(["output", *(f"gradient of {x}" for x in "qkvα")], TOLERANCE)
+    tolerances["output"] = HALF_TOLERANCE if config.half else TOLERANCE
+    yield from compare(attend, exact, [q, k, v, shift], [grad], tolerances)
 
 
 def _random_inputs(config: InhibitorConfig) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -91,26 +87,11 @@ def _random_inputs(config: InhibitorConfig) -> tuple[Tensor, Tensor, Tensor, Ten
     return q.double(), k.double(), v.double(), torch.tensor([0.25, 0.5]).double()[:, None, None], grad.double()
 
 
-def _attend(
-    config: InhibitorConfig, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, shift: Tensor
-) -> tuple[Tensor]:
-    """Call the kernels, on the device of q and with the same dropout each time."""
+def _attend(config: InhibitorConfig, key_mask: Tensor | None, device: torch.device, *inputs: Tensor) -> tuple[Tensor]:
+    """Call the kernels on a device, with the same dropout each time."""
     torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
-    mask = AttentionMask(None if key_mask is None else key_mask.to(q.device), config.is_causal)
+    q, k, v, shift = (x.to(device, torch.float32) for x in inputs)
+    mask = AttentionMask(None if key_mask is None else key_mask.to(device), config.is_causal)
     dropout_p = DROPOUT if config.has_dropout else 0.0
     call = (q, k, v, GAMMA, shift, mask, None, dropout_p, config.half, "inhibitor_triton")
     return (inhibitor_operator.attend(*call),)
-
-
-def _probe_dropout(config: InhibitorConfig, attend: Callable[..., tuple[Tensor]], device: torch.device) -> Tensor:
-    """Return which pairs dropout drops, [B, H, T, S] bool.
-
-    Queries that equal the keys have the distance 0, and values that are slices of the identity make the output show
-    the pairs that are left.
-    """
-    V = config.value_dim
-    q, k = (torch.zeros(B, H, n, config.head_dim, device=device) for n in (T, S))
-    identity, shift = F.pad(torch.eye(S, device=device), (0, -S % V)), torch.zeros(H, 1, 1, device=device)
-    with torch.no_grad():
-        slices = [attend(q, k, v.expand(B, H, S, V).contiguous(), shift)[0] for v in identity.split(V, dim=1)]
-    return torch.cat(slices, dim=-1)[..., :S].eq(0).cpu()

@@ -5,18 +5,16 @@ lets a score through, and a gradient differs from float64's by rounding alone.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent, is_plain
-from relumt.attention.kernels.self_check_result import Result, with_gradients
-from relumt.attention.mask import AttentionMask
+from relumt.attention.kernels.self_check_result import Result, compare, make_mask, probe_dropout
 
 B, H = 2, 2
 LENGTHS = {"short": 40}
@@ -101,29 +99,24 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
     """Compute the output, the row sums and all gradients with the kernels and in float64."""
     q, k, v, grads = _random_inputs(config)
     T, S = q.shape[2], k.shape[2]
-    key_mask = torch.arange(S) < torch.tensor([S, S - 7])[:, None] if config.has_key_mask else None
-    mask = AttentionMask(key_mask, config.is_causal)
+    mask, visible = make_mask(config.has_key_mask, config.is_causal, B, T, S)
     n = mask.count_visible(T, S).clamp(min=1).float().expand(B, 1, T, 1)[:, 0, :, 0]  # -> [B, T]
     factor = (config.head_dim * n / 2).rsqrt()
     factor = factor if config.has_factor_per_query else factor[:, :1]
     bias = 0.25 - n.log() if config.activation == "sigmoid" else torch.ones(1, 1)  # a smaller one to the 8th underflows
     params = PointwiseParams(config.activation, factor, bias if config.has_bias else None)
-    dense = mask.to_dense(T, S)
-    visible = torch.ones(B, 1, T, S, dtype=torch.bool) if dense is None else dense.expand(B, 1, T, S)
-    attend = functools.partial(_attend, config, params, key_mask)
+    attend = functools.partial(_attend, config, params, mask.key_mask, device)
 
     dropout_factor = torch.ones(B, H, T, S, dtype=torch.float64)
     if config.has_dropout:
-        kept = _probe_dropout(config, attend, device, T, S)
+        # Equal queries and keys give every visible key a positive weight.
+        kept = probe_dropout(attend, torch.ones_like(q), torch.ones_like(k), config.head_dim).double()
         share = kept[visible.expand(B, H, T, S)].mean()[None]
         yield Result("share of weights that dropout keeps", share, torch.full((1,), 1 - DROPOUT), 0.1)
         dropout_factor = kept / (1 - DROPOUT)
     exact = functools.partial(_exact, params, visible, dropout_factor)
-    expected = with_gradients(exact, [q, k, v], grads)
-    actual = with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
     names = ["output", "sums of weights", "sums of w log w"][: len(grads)] + [f"gradient of {x}" for x in "qkv"]
-    for name, ours, theirs in zip(names, actual, expected, strict=True):
-        yield Result(name, ours, theirs, TOLERANCE[config.dtype])
+    yield from compare(attend, exact, [q, k, v], grads, dict.fromkeys(names, TOLERANCE[config.dtype]))
 
 
 def _random_inputs(config: PointwiseConfig) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
@@ -137,14 +130,15 @@ def _random_inputs(config: PointwiseConfig) -> tuple[Tensor, Tensor, Tensor, lis
 
 
 def _attend(
-    config: PointwiseConfig, params: PointwiseParams, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor
+    config: PointwiseConfig, params: PointwiseParams, key_mask: Tensor | None, device: torch.device, *qkv: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Call the kernels, on the device of q and with the same dropout each time."""
-    bias = None if params.bias is None else params.bias.to(q.device)
+    """Call the kernels on a device, with the same dropout each time."""
+    bias = None if params.bias is None else params.bias.to(device)
+    q, k, v = (x.to(device, config.dtype) for x in qkv)
     torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
     return pointwise_operator.attend(
-        q, k, v, PointwiseParams(params.activation, params.factor.to(q.device), bias),
-        None if key_mask is None else key_mask.to(q.device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
+        q, k, v, PointwiseParams(params.activation, params.factor.to(device), bias),
+        None if key_mask is None else key_mask.to(device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
         config.row_sums, config.output_dtype, config.kernel,
     )  # fmt: skip
 
@@ -160,19 +154,3 @@ def _exact(
     weights = weights.masked_fill(~visible, 0.0)
     w_log_w = torch.xlogy(weights, weights.clamp(min=1e-300))  # unclamped, its gradient at 0 would not be finite
     return (weights * dropout_factor) @ v, weights.sum(-1), w_log_w.sum(-1)
-
-
-def _probe_dropout(
-    config: PointwiseConfig, attend: Callable[..., tuple[Tensor | None, ...]], device: torch.device, T: int, S: int
-) -> Tensor:
-    """Return which weights dropout keeps, [B, H, T, S] of 0 and 1.
-
-    Equal queries and keys give every visible key a positive weight, and values that are slices of the identity make
-    the output show the weights after dropout.
-    """
-    D = config.head_dim
-    q, k = (torch.ones(B, H, n, D, device=device, dtype=config.dtype) for n in (T, S))
-    identity = F.pad(torch.eye(S, device=device, dtype=config.dtype), (0, -S % D))
-    with torch.no_grad():
-        slices = [attend(q, k, v.expand(B, H, S, D).contiguous())[0] for v in identity.split(D, dim=1)]
-    return torch.cat([x for x in slices if x is not None], dim=-1)[..., :S].ne(0).double().cpu()

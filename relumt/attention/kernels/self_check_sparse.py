@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from relumt.attention.kernels import sparse_adasplash
-from relumt.attention.kernels.self_check_result import Result, with_gradients
+from relumt.attention.kernels.self_check_result import Result, compare
 
 ROWS = 16
 SEED = 1
@@ -39,18 +39,17 @@ class SparseConfig:
 
 def results(config: SparseConfig, device: torch.device) -> Iterator[Result]:
     """Compute weights and gradients with the kernels and in float64, for rows that are full and rows with padding."""
+
+    def attend(scores: Tensor) -> list[Tensor]:
+        return [sparse_adasplash.project(scores.to(device, torch.float32), config.alpha, OUT_OF_SUPPORT)]
+
     generator = torch.Generator().manual_seed(SEED)
     for deviation in DEVIATIONS:
         for size in (config.size, config.size * 3 // 4):
             scores = torch.randn(ROWS, size, generator=generator).mul(deviation)
             scores = (scores - scores.amax(-1, keepdim=True)).clamp(min=OUT_OF_SUPPORT)
             grad = torch.randn(ROWS, size, generator=generator).double()
-            actual = with_gradients(lambda x: [project(config, x)], [scores.to(device)], [grad])
-            expected = with_gradients(lambda x: [EXACT[config.alpha](x, dim=-1)], [scores.double()], [grad])
-            for name, ours, theirs in zip(("weights", "gradient of the scores"), actual, expected, strict=True):
-                yield Result(name, ours, theirs, TOLERANCE)
-
-
-def project(config: SparseConfig, scores: Tensor) -> Tensor:
-    """Call the kernels."""
-    return sparse_adasplash.project(scores, config.alpha, OUT_OF_SUPPORT)
+            tolerances = dict.fromkeys(("weights", "gradient of the scores"), TOLERANCE)
+            yield from compare(
+                attend, lambda x: [EXACT[config.alpha](x, dim=-1)], [scores.double()], [grad], tolerances
+            )
