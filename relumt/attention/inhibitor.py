@@ -16,7 +16,7 @@ docs/results/inhibitor_init.md.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +27,7 @@ from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
 from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
 
-
-def _attend_fused(q: Tensor, *arguments: Any) -> Tensor:
-    """Compute the same as `inhibitor_naive.attend` as fast as the device can without Triton."""
-    return dispatch.fused_inhibitor_without_triton(q.device)(q, *arguments)
-
-
-IMPLEMENTATIONS = {
-    "fused": _attend_fused,
-    "cdist": inhibitor_cdist.attend,
-    "naive": inhibitor_naive.attend,
-}
+IMPLEMENTATIONS = {"cdist": inhibitor_cdist.attend, "naive": inhibitor_naive.attend}
 
 
 @dataclass(frozen=True)
@@ -137,7 +127,8 @@ class InhibitorAttention(Mechanism):
         if output is None:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
-            output = IMPLEMENTATIONS[implementation](q, k, v, self.gamma, shift, mask, dropped)
+            attend = IMPLEMENTATIONS.get(implementation) or dispatch.fused_inhibitor_without_triton(q.device)
+            output = attend(q, k, v, self.gamma, shift, mask, dropped)
         return output / max(1 - p, torch.finfo(output.dtype).tiny) if p else output
 
 
