@@ -22,8 +22,8 @@ import triton
 from torch import Tensor
 
 from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
-from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.key_bounds import key_bytes
+from relumt.attention.kernels.library import use_tensor_device
 from relumt.attention.kernels.triton_arguments import (
     Dropout,
     InhibitorKernelConfig,

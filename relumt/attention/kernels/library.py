@@ -8,7 +8,7 @@ import functools
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 _LIBRARY = torch.library.Library("relumt", "FRAGMENT")  # its operators live as long as it does
 
 AutogradFunction = type[torch.autograd.Function]
+Result = TypeVar("Result")
 
 
 @functools.cache
@@ -49,6 +50,17 @@ def register(
     if backward is not None:
         torch.library.register_autograd(f"relumt::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
     return getattr(torch.ops.relumt, name).default
+
+
+def use_tensor_device(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Make a function run with the device of its first argument, a tensor, as current: Triton launches on that one."""
+
+    @functools.wraps(function)
+    def guarded(*arguments: Any) -> Result:
+        with torch.cuda.device_of(arguments[0]):  # does nothing for tensors on a CPU
+            return function(*arguments)
+
+    return guarded
 
 
 def draw_seed(device: torch.device) -> Tensor:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.key_bounds import key_bytes
+from relumt.attention.kernels.library import use_tensor_device
 from relumt.attention.kernels.pointwise_launch_configs import KernelName, call_kind, shared_memory, table_config
 from relumt.attention.kernels.pointwise_params import Activation, exponent, is_plain
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq

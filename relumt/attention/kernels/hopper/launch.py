@@ -17,7 +17,6 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.hopper import cached_launch
 from relumt.attention.kernels.hopper.cached_launch import MAX_KEPT
 from relumt.attention.kernels.hopper.dkdv import backward_dkdv
@@ -27,6 +26,7 @@ from relumt.attention.kernels.hopper.forward import forward as forward_kernel
 from relumt.attention.kernels.hopper.kernel_config import KernelConfig
 from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
 from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
+from relumt.attention.kernels.library import use_tensor_device
 from relumt.attention.kernels.pointwise_params import Activation, exponent
 from relumt.attention.kernels.pointwise_triton import new_gradients, new_outputs
 
