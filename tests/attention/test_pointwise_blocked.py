@@ -162,8 +162,7 @@ def test_no_tensor_of_all_weights_is_allocated(monkeypatch):
 def test_causal_blocks_leave_out_most_hidden_pairs(num_queries):
     q, k = torch.empty(2, 3, num_queries, 4), torch.empty(2, 3, 1024, 4)
     key_mask = torch.arange(1024)[None] < torch.tensor([[1024], [600]])
-    params = pointwise_blocked.PointwiseParams("relu", torch.ones(1, 1))
-    call = pointwise_blocked._Call(params, True, 0, 0, 0)
+    call = pointwise_blocked._Call("relu", torch.ones(1, 1), None, True, 0.0, None)
     computed = torch.zeros(2, 1, num_queries, 1024)
     for block in call.blocks(q, k, key_bounds(key_mask)):
         b, heads, queries = block.queries

@@ -79,32 +79,17 @@ class _Block:
     keys: tuple[int, slice, slice]
 
 
-@dataclass(frozen=True)
 class _Call:
     """What both directions need besides q, k, v and the key mask."""
 
-    params: PointwiseParams
-    is_causal: bool
-    dropped_levels: int
-    seed: int
-    row_sums: int
-
-    @classmethod
-    def from_inputs(
-        cls, activation: Activation, factor: Tensor, bias: Tensor | None, is_causal: bool, dropout_p: float,
-        seed: Tensor | None, row_sums: int,
-    ) -> "_Call":  # fmt: skip
-        """Describe a call of `run_forward` or `run_backward`."""
-        params = PointwiseParams(activation, factor, bias)
-        return cls(params, is_causal, round(dropout_p * LEVELS), 0 if seed is None else int(seed), row_sums)
-
-    @property
-    def activation(self) -> Activation:
-        return self.params.activation
-
-    @property
-    def exponent(self) -> int:
-        return exponent(self.params.activation)
+    def __init__(
+        self, activation: Activation, factor: Tensor, bias: Tensor | None, is_causal: bool, dropout_p: float,
+        seed: Tensor | None,
+    ) -> None:  # fmt: skip
+        self.activation, self.factor, self.bias, self.is_causal = activation, factor, bias, is_causal
+        self.exponent = exponent(activation)
+        self.dropped_levels = round(dropout_p * LEVELS)
+        self.seed = 0 if seed is None else int(seed)
 
     def buffers(self, q: Tensor, k: Tensor, count: int) -> list[Tensor]:
         """Return a buffer for the queries of one block, and `count` for its weights."""
@@ -143,7 +128,7 @@ class _Call:
     def scaled_queries(self, q: Tensor, block: _Block, buffer: Tensor) -> Tensor:
         """Return a block's queries times their factors, [heads, queries, D], in `buffer`."""
         block_q = q[block.queries]
-        return torch.mul(block_q, _rows(self.params.factor, block), out=_view(buffer, block_q.shape))
+        return torch.mul(block_q, _rows(self.factor, block), out=_view(buffer, block_q.shape))
 
     def bases(self, scaled_q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block, buffer: Tensor) -> Tensor:
         """Return a block's weights before they are raised to a power, 0 where a key is hidden, in `buffer`.
@@ -152,13 +137,13 @@ class _Call:
         """
         block_k = k[block.keys]
         weights = torch.bmm(scaled_q, block_k.mT, out=_view(buffer, (*scaled_q.shape[:2], block_k.shape[1])))
-        if self.params.bias is not None:
-            weights += _rows(self.params.bias, block)
+        if self.bias is not None:
+            weights += _rows(self.bias, block)
         weights = weights.sigmoid_() if self.activation == "sigmoid" else weights.relu_()
         num_keys = weights.shape[2]
         if block.num_seen < num_keys:
             weights[:, : num_keys - block.num_seen].tril_(block.num_seen - 1)
-        if key_mask is not None and (self.activation == "sigmoid" or self.params.bias is not None):
+        if key_mask is not None and (self.activation == "sigmoid" or self.bias is not None):
             b, _, keys = block.keys
             weights *= key_mask[b, keys]  # ReLU gives padding, whose keys are 0, no weight anyway
         return weights
@@ -218,7 +203,7 @@ def run_forward(
     row_sums: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute the same as `pointwise_triton.run_forward`; keys and values at padding are 0, and all types `dtype`."""
-    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
+    call = _Call(activation, factor, bias, is_causal, dropout_p, seed)
     output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     q_buffer, *buffers = call.buffers(q, k, 1 + (row_sums == 2) + (call.exponent > 1))
     for block in call.blocks(q, k, key_bounds):
@@ -242,7 +227,7 @@ def run_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute the same as `pointwise_triton.run_backward`."""
     row_sums = sum(x is not None for x in (grad_weight_sum, grad_w_log_w))
-    call = _Call.from_inputs(activation, factor, bias, is_causal, dropout_p, seed, row_sums)
+    call = _Call(activation, factor, bias, is_causal, dropout_p, seed)
     grad_output = grad_output.contiguous()
     grad_q, grad_k, grad_v = new_gradients(q, k, v)
     needs_third = row_sums == 2 or call.dropped_levels > 0
