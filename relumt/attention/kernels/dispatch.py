@@ -53,8 +53,8 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 128
 MAX_FLOAT32_HEAD_DIM = 64
 MIN_BLOCKED_WEIGHTS = 1 << 18
-"""Minimum number of weights per head (T·S) for computing in blocks on a CPU: from this size on, blocks are never slower
-and need less memory."""
+"""Minimum number of weights per head (T·S) for computing in blocks on a CPU. Blocks need less memory; with 512² weights
+they take 0.6 (causal) to 1.15 of the time of whole tensors, from 1,024² on 0.2 to 0.8."""
 RECOMPUTE_THRESHOLD = 1 << 24
 """From this number of weights on, B·H·T·S, the backward pass recomputes the weights of a call instead of keeping them.
 
