@@ -1,8 +1,8 @@
 """Contrastive evaluation: is a reference translation more probable than wrong variants of it?
 
-An example is a sentence of a test set (a line of test.contrast.jsonl), or has a context of its own, as in ContraPro.
-The model reads a source chunk that ends with the sentence, or contains it; its decoder is fed the references of the
-earlier sentences of the chunk, then a translation. A model that reads single sentences has no earlier ones.
+An example has a context of its own, as in ContraPro. The model reads a source chunk that ends with the sentence; its
+decoder is fed the references of the earlier sentences of the chunk, then a translation. A model that reads single
+sentences has no earlier ones.
 """
 
 import math
@@ -12,45 +12,21 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-import numpy as np
 import torch
 from torch import Tensor
 
 from relumt.corpora.contrastive import ExampleInContext, FormExample
-from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import normalize_line
-from relumt.plugin.tasks.documents import ConcatenatedSentences, concatenate
+from relumt.plugin.tasks.documents import concatenate
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.inference.search import SearchSettings, batches_by_length
-from relumt.runs.inference.text_encoding import index_words, load_encoding, load_segmenter
+from relumt.runs.inference.text_encoding import load_encoding
 from relumt.runs.inference.translator import search_hypotheses
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""
-
-Index = Annotated[int, msgspec.Meta(ge=0)]
-"""Number of a document or of a sentence in it, from 0."""
-
-
-class SentenceExample(msgspec.Struct, frozen=True):
-    """A line of test.contrast.jsonl: a sentence of a test set, with its reference and wrong variants of it."""
-
-    document: Index
-    sentence: Index
-    target: str
-    wrong: Annotated[list[str], msgspec.Meta(min_length=1)]
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """All translations, normalized, the reference first."""
-        return tuple(map(normalize_line, (self.target, *self.wrong)))
-
-
-Example = SentenceExample | ExampleInContext
 
 
 @dataclass(frozen=True)
@@ -70,47 +46,6 @@ class Candidate:
     start: int
     num_context: int
     source_context: Tensor
-
-
-def sentence_candidates(
-    loaded: LoadedModel, data: Path, subset: str, examples: Sequence[SentenceExample]
-) -> Iterator[list[Candidate]]:
-    """Yield the variants of each example of a test set, in the chunk that the sentence belongs to.
-
-    Args:
-        loaded: the model; its task determines whether it reads chunks of documents, and how long they are.
-        data: the data-bin.
-        subset: name of the subset, which is loaded here.
-        examples: what to score.
-
-    Raises:
-        UserError: an example is from another test set, or the data-bin has no document boundaries.
-    """
-    num_pairs = loaded.load_subset(subset)
-    dataset = loaded.task.dataset(subset)
-    sources, references, bounds = dataset.src, dataset.tgt, np.arange(num_pairs + 1)
-    if isinstance(dataset.tgt, ConcatenatedSentences):
-        sources, references, bounds = dataset.src.sentences, dataset.tgt.sentences, dataset.tgt.bounds
-    separators = loaded.separators
-    documents = read_document_lengths(data / f"{subset}.docs", len(references))
-    segment = load_segmenter(data)
-    for number, example in enumerate(examples, start=1):
-        if example.document >= len(documents) or example.sentence >= documents[example.document]:
-            raise UserError(
-                f"example {number}: the test set has no sentence {example.sentence} in document {example.document}"
-            )
-        sentence = sum(documents[: example.document]) + example.sentence
-        lines = segment(list(example.variants))
-        variants = [index_words(line, loaded.task.target_dictionary) for line in lines]
-        if not torch.equal(variants[0], references[sentence]):
-            raise UserError(
-                f"example {number}: its target is not the reference of sentence {sentence + 1} in {data}; give the "
-                "examples of this test set, or a data-bin for this target language"
-            )
-        chunk = int(np.searchsorted(bounds, sentence, side="right")) - 1
-        before = range(bounds[chunk], sentence)
-        context = [sources[i] for i in before], [references[i] for i in before]
-        yield [_candidate(dataset.src[chunk], context, variant, separators) for variant in variants]
 
 
 def _candidate(
@@ -221,13 +156,13 @@ def decide(loaded: LoadedModel, examples: Sequence[Sequence[Candidate]], batch_s
     return [reference > max(wrong) for reference, *wrong in score_examples(loaded, examples, batch_size)]
 
 
-def summarize(examples: Sequence[Example], decisions: Sequence[bool]) -> dict[str, Any]:
+def summarize(examples: Sequence[ExampleInContext], decisions: Sequence[bool]) -> dict[str, Any]:
     """Return the number of examples, the accuracy and that of the majority baseline, which ignores the context."""
     majority = majority_accuracy(examples)
     return {"examples": len(decisions), "majority_accuracy": majority, "accuracy": fmean(decisions)}
 
 
-def majority_accuracy(examples: Iterable[Example]) -> float:
+def majority_accuracy(examples: Iterable[ExampleInContext]) -> float:
     """Return the accuracy of always choosing the variant that is most often correct, without context.
 
     Two examples share a choice if their variants differ in the same words. What is most often correct is counted on the

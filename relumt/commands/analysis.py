@@ -233,7 +233,6 @@ def add_contrast_arguments(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", type=Path, required=True, help=MODEL_HELP)
     examples_help = "contrastive examples: test.contrast.jsonl of relumt synth, or what relumt import-contrast wrote"
     add("--examples", type=Path, required=True, help=examples_help)
-    add("--subset", default="test", help="subset with the sentences of a test set (default: test)")
     add("--batch-size", type=positive_integer, default=64, help="translations in a batch (default: 64)")
     own_help = "let the model read its own translation of the context instead of the references"
     add("--own-context", action="store_true", help=own_help)
@@ -242,8 +241,8 @@ def add_contrast_arguments(parser: argparse.ArgumentParser) -> None:
 def contrast(arguments: argparse.Namespace) -> None:
     """Measure contrastive accuracy: how often a model prefers the reference translation of a sentence to variants.
 
-    Examples are sentences of a test set, or have contexts of their own (relumt import-contrast). A model trained with
-    --document-length reads the sentences in their context; any other model reads each sentence alone. The result is
+    A model trained with --document-length reads the sentences in their context, as far as it fits into a chunk; any
+    other model reads each sentence alone. The result is
     JSON, with the accuracy of the majority baseline, which ignores the context. Examples of CTXPro have no variants:
     their sentences are translated, and the accuracy is the share of translations with the expected form.
     """
@@ -251,31 +250,23 @@ def contrast(arguments: argparse.Namespace) -> None:
     from relumt.analysis import contrast as contrastive
     from relumt.analysis.ctxpro import measure_forms
     from relumt.corpora.contrastive import ExampleInContext, FormExample, find_keys, read_examples
-    from relumt.runs.inference.loaded_model import with_texts
     from relumt.runs.inference.translator import load
 
-    path, size, keys = arguments.examples, arguments.batch_size, find_keys(arguments.examples)
-    are_in_context = keys and "document" not in keys
-    data = arguments.data if are_in_context else with_texts(arguments.checkpoint, arguments.data)
-    translator = load(arguments.checkpoint, data, arguments.cpu)
+    path, size = arguments.examples, arguments.batch_size
+    translator = load(arguments.checkpoint, arguments.data, arguments.cpu)
     loaded, data = translator.loaded, translator.encoding.data_bin.folder
     result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": loaded.document_length}
-    if "expected" in keys:
+    if "expected" in find_keys(path):
         result |= measure_forms(translator, read_examples(path, FormExample), size)
         print(json.dumps(result, indent=2, ensure_ascii=False))
         return
-    if are_in_context:
-        examples = read_examples(path, ExampleInContext)
-        candidates = list(contrastive.context_candidates(loaded, data, examples))
-    else:
-        sentences = read_examples(path, contrastive.SentenceExample)
-        candidates = list(contrastive.sentence_candidates(loaded, data, arguments.subset, sentences))
+    examples = read_examples(path, ExampleInContext)
+    candidates = list(contrastive.context_candidates(loaded, data, examples))
     if arguments.own_context:
         candidates = contrastive.after_own_context(loaded, candidates, translator.search, size)
     result |= {"target_context": "own translation" if arguments.own_context else "references"}
     decisions = contrastive.decide(loaded, candidates, size)
-    result |= contrastive.summarize(examples if are_in_context else sentences, decisions)
-    if are_in_context:
-        result |= {"mean_context_sentences": fmean(variants[0].num_context for variants in candidates)}
-        result |= contrastive.accuracies(examples, decisions)
+    result |= contrastive.summarize(examples, decisions)
+    result |= {"mean_context_sentences": fmean(variants[0].num_context for variants in candidates)}
+    result |= contrastive.accuracies(examples, decisions)
     print(json.dumps(result, indent=2, ensure_ascii=False))

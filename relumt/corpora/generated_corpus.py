@@ -101,18 +101,19 @@ def _sentence(rng: Random, slot: Slot, gender: str | None) -> Sentence:
 def contrastive_examples(documents: list[Document]) -> Iterator[dict[str, object]]:
     """Yield the pronouns of documents as contrastive examples.
 
-    `document` and `sentence` count from 0, the sentence within its document. `source` is English, `target` is German,
-    and `wrong` has the German sentence with the pronoun in each other gender.
+    `source` is English, `target` is German, `wrong` has the German sentence with the pronoun in each other gender, and
+    the contexts are the earlier sentences of the document.
     """
-    for number, document in enumerate(documents):
+    for document in documents:
         for index, (sentence, gender) in enumerate(zip(document.sentences, document.genders, strict=True)):
             if sentence.pronoun:
+                earlier = document.sentences[:index]
                 yield {
-                    "document": number,
-                    "sentence": index,
                     "source": " ".join(sentence.english),
                     "target": " ".join(sentence.german),
                     "wrong": [" ".join(sentence.in_gender(other).german) for other in GENDERS if other != gender],
+                    "source_context": [" ".join(one.english) for one in earlier],
+                    "target_context": [" ".join(one.german) for one in earlier],
                 }
 
 

@@ -2,20 +2,16 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from fairseq.data.data_utils import load_indexed_dataset
 
 from relumt.analysis.contrast import (
-    SentenceExample,
     accuracies,
     after_own_context,
     context_candidates,
     decide,
     majority_accuracy,
     score_examples,
-    sentence_candidates,
 )
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, read_examples, write_examples
@@ -25,7 +21,6 @@ from relumt.runs.inference.search import SearchSettings
 from tests.plugin.model.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
-DOCUMENTS = [4, 2]
 SEPARATOR = "w9"
 EXAMPLES = [
     ExampleInContext(
@@ -39,25 +34,7 @@ EXAMPLES = [
 @pytest.fixture
 def data(tmp_path):
     folder = write_data_bin(tmp_path / "data-bin", LENGTHS)
-    write_data_bin(folder, LENGTHS, "train")
-    (folder / "test.docs").write_text("".join(f"{n}\n" for n in DOCUMENTS))
-    return folder
-
-
-def references(data):
-    sentences = load_indexed_dataset(str(data / "test.de-en.en"), dictionary(), "mmap")
-    return [sentences[i] for i in range(len(sentences))]
-
-
-def write_examples_of_the_test_set(data, path):
-    firsts, texts = [0, DOCUMENTS[0]], [dictionary().string(tokens) for tokens in references(data)]
-    lines = []
-    for document, sentence in ((0, 1), (0, 3), (1, 1)):
-        target = texts[firsts[document] + sentence]
-        wrong = [f"{word} {target}" for word in ("w1", "w2")]
-        lines.append({"document": document, "sentence": sentence, "source": "", "target": target, "wrong": wrong})
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return path
+    return write_data_bin(folder, LENGTHS, "train")
 
 
 def tokens(words):
@@ -79,30 +56,6 @@ def log_probability(loaded, source, before, variant):
 
 def flat(groups):
     return [score for group in groups for score in group]
-
-
-@pytest.mark.parametrize(
-    "flags", [("--document-length", "16"), ("--document-length", "24", "--document-separator", SEPARATOR)]
-)
-def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, flags):
-    loaded = load(checkpoint_with, data, *flags)
-    examples = read_examples(write_examples_of_the_test_set(data, tmp_path / "x"), SentenceExample)
-    candidates = list(sentence_candidates(loaded, data, "test", examples))
-    found = [score_examples(loaded, candidates, size) for size in (4, 100)]
-    dataset, texts = loaded.task.dataset("test"), references(data)
-    bounds = dataset.tgt.bounds
-    assert len(bounds) - 1 < len(LENGTHS)
-    expected = []
-    for example in examples:
-        sentence = sum(DOCUMENTS[: example.document]) + example.sentence
-        chunk = np.searchsorted(bounds, sentence, side="right") - 1
-        separator = tokens(SEPARATOR) if SEPARATOR in flags else []
-        before = [x for i in range(bounds[chunk], sentence) for x in [*texts[i].tolist()[:-1], *separator]]
-        source = dataset[chunk]["source"].tolist()[:-1]
-        expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
-    for scores in found:
-        assert flat(scores) == pytest.approx(flat(expected), rel=1e-4)
-    assert decide(loaded, candidates, 64) == [first > max(others) for first, *others in expected]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +138,7 @@ def test_accuracies_by_hand():
 )
 def test_majority_accuracy_by_hand(examples, expected):
     variants = [example.split("|") for example in examples]
-    found = majority_accuracy(SentenceExample(0, 0, reference, wrong) for reference, *wrong in variants)
+    found = majority_accuracy(ExampleInContext("x", reference, wrong) for reference, *wrong in variants)
     assert found == pytest.approx(expected)
 
 
@@ -195,33 +148,22 @@ def contrast(checkpoint, data, examples, *flags):
 
 def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     checkpoint = checkpoint_with("--task", "translation_documents", "--document-length", "16")
-    write_examples_of_the_test_set(data, tmp_path / "sentences")
-    write_examples(tmp_path / "contexts", EXAMPLES)
-    results = []
-    for name in ("sentences", "contexts"):
-        contrast(checkpoint, data, tmp_path / name)
-        results.append(json.loads(capsys.readouterr().out))
-    assert all(result["examples"] == 3 and result["document_length"] == 16 for result in results)
-    assert all(0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0 for result in results)
-    assert results[1]["mean_context_sentences"] == 1 and results[1]["blocks"]["blocks"] == 2
-    assert results[1]["accuracy_by_distance"].keys() == {"0", "1", "unknown"}
-    contrast(checkpoint, data, tmp_path / "sentences", "--own-context")
+    write_examples(tmp_path / "examples", EXAMPLES)
+    contrast(checkpoint, data, tmp_path / "examples")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["examples"], result["document_length"]) == (3, 16)
+    assert 0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0
+    assert result["mean_context_sentences"] == 1 and result["blocks"]["blocks"] == 2
+    assert result["accuracy_by_distance"].keys() == {"0", "1", "unknown"}
+    contrast(checkpoint, data, tmp_path / "examples", "--own-context")
     assert json.loads(capsys.readouterr().out)["target_context"] == "own translation"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"document": 2, "sentence": 0, "target": "w2", "wrong": ["w1"]}', "has no sentence 0 in document 2"),
-        ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference of sentence 5"),
-        ("", "x: expected contrastive examples, found an empty file"),
-    ],
-)
-def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
-    (tmp_path / "x").write_text(line and line + "\n")
+def test_an_empty_file_ends_in_one_line(tmp_path, data, capsys, checkpoint_with):
+    (tmp_path / "x").touch()
     with pytest.raises(SystemExit, match="2"):
         contrast(checkpoint_with(), data, tmp_path / "x")
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert "x: expected contrastive examples, found an empty file" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

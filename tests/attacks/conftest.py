@@ -47,7 +47,7 @@ def workshop(tmp_path_factory, model) -> Path:
     write_bitext(folder / "corpus")
     (folder / "gold.align").write_text(ALIGNED)
     (folder / "documents").write_text("4\n")
-    example = {"document": 0, "sentence": 0, "target": "w1", "wrong": ["w2"]}
+    example = {"source": "w0", "target": "w1", "wrong": ["w2"]}
     (folder / "examples.jsonl").write_text(json.dumps(example) + "\n")
     return folder
 

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from relumt.analysis.contrast import SentenceExample
 from relumt.analysis.record import read_analysis
 from relumt.corpora.alignment import read_alignments
-from relumt.corpora.contrastive import import_examples, read_examples
+from relumt.corpora.contrastive import ExampleInContext, import_examples, read_examples
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.papers.context import TableContext
 from relumt.papers.speeds import TrainingAndDecodingSpeeds, read_speeds, speed_file
@@ -74,7 +73,7 @@ READERS = {
     "ContraPro": Reader(
         Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
     ),
-    "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"), SentenceExample)),
+    "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"), ExampleInContext)),
     "n-best list": Reader(RUN / "generate-test.txt", lambda: read_generated(RUN / "generate-test.txt", float)),
     "translations": Reader(
         RUN / "generate-test.txt",

@@ -47,16 +47,16 @@ def test_all_files_are_written_and_agree_in_length(corpus):
     assert len(lines(corpus / "test.de-en.align")) == size
 
 
-def test_contrast_examples_are_sentences_of_the_test_set(corpus):
+def test_contrast_examples_are_beginnings_of_documents_of_the_test_set(corpus):
     sizes = [int(size) for size in lines(corpus / "test.docs")]
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     german, english = lines(corpus / "test.de"), lines(corpus / "test.en")
     examples = [json.loads(line) for line in lines(corpus / "test.contrast.jsonl")]
     assert len(examples) == sum("it" in sentence.split() for sentence in english)
     for example in examples:
-        line = starts[example["document"]] + example["sentence"]
-        assert (example["source"], example["target"]) == (english[line], german[line])
-        assert 2 <= example["sentence"] < sizes[example["document"]]
+        for side, text in (("source", english), ("target", german)):
+            document = [*example[f"{side}_context"], example[side]]
+            assert any(text[start : start + len(document)] == document for start in starts) and len(document) > 2
         variants = [sentence.split() for sentence in (example["target"], *example["wrong"])]
         changed = [set(tokens) for tokens in zip(*variants, strict=True) if len(set(tokens)) > 1]
         assert changed in ([{"er", "sie", "es"}], [{"ihn", "sie", "es"}])
