@@ -32,7 +32,9 @@ class Measure:
     is_constant: bool = False
 
     def values(self, runs: Sequence[Run]) -> list[float]:
-        """Return the value of each run; none at all if a run has none or diverged."""
+        """Return the value of each run; none at all if a run has none or diverged. A constant is returned once."""
+        if self.is_constant:  # a seed may tell it although another one diverged
+            return [value for run in runs if (value := self.value(run)) is not None][:1]
         if any_diverged(runs):
             return []
         values = [value for run in runs if (value := self.value(run)) is not None]
@@ -42,8 +44,7 @@ class Measure:
         """Return the mean over seeds, with the standard deviation; a dash if a run diverged, "" without values."""
         if any_diverged(runs) and not self.is_constant:
             return DIVERGED
-        values = self.values(runs)
-        return format_average(values[:1] if self.is_constant else values, self.format_spec)
+        return format_average(self.values(runs), self.format_spec)
 
 
 def score(metric: str) -> Measure:

@@ -6,7 +6,7 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.papers.comparability import DATA, EVALUATION, INITIALIZATION, METRIC_TITLES, require_equal, signatures
 from relumt.papers.experiments import Experiment
-from relumt.papers.measures import TOKENS_PER_SECOND, Measure, external_scores, score
+from relumt.papers.measures import PARAMETERS, TOKENS_PER_SECOND, Measure, external_scores, score
 from relumt.papers.notes import (
     ENVIRONMENTS_NOTE,
     SPREAD_NOTE,
@@ -60,14 +60,14 @@ def dataset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[Rend
         "the subsets of the test set": lambda run: sorted(run.test_evaluation.subsets) if run.is_scored else None
     }
     require_equal(records_by_folder(runs), {**signatures(metrics), **DATA, **EVALUATION, **subsets, **INITIALIZATION})
-    shown = [*measures, TOKENS_PER_SECOND]
+    shown = [PARAMETERS, *measures, TOKENS_PER_SECOND]
     rows = []
     for group in by_model:
         marker = "*" if accepted_changes(group) else ""
         seeds = ", ".join(str(run.seed) for run in group)
         cells = [measure.format_mean(group) for measure in shown]
-        rows.append([group[0].record.model + marker, seeds, _parameters(group), *cells])
-    header = ["model", "seeds", "parameters", *(measure.label for measure in shown)]
+        rows.append([group[0].record.model + marker, seeds, *cells])
+    header = ["model", "seeds", *(measure.label for measure in shown)]
     notes = [
         *(f"{title}: {signature}" for title, signature in signature_of(runs, metrics).items()),
         *decoding_notes(runs),
@@ -82,11 +82,6 @@ def dataset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[Rend
         *(f"*: {ENVIRONMENTS_NOTE}: {names}" for names in accepted_changes(runs)),
     ]
     return [RenderedTable(dataset, header, rows, notes), *_subset_tables(dataset, by_model)]
-
-
-def _parameters(group: Sequence[Run]) -> str:
-    """Return the number of parameters of a model, which a seed may tell although another one diverged."""
-    return next((f"{run.record.training.parameters:,}" for run in group if run.record.training), "")
 
 
 def _subset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[RenderedTable]:

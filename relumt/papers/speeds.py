@@ -215,8 +215,7 @@ class EfficiencyTable(SpeedTable):
         content = papers()[self.paper][self.item]
         rows = []
         for experiment, runs in found.items():
-            sizes = [size for run in runs if (size := PARAMETERS.value(run))]
-            ours = [f"{sizes[0] / 1e6:.2f}" if sizes else ""]
+            ours = ["".join(f"{parameters / 1e6:.2f}" for parameters in PARAMETERS.values(runs))]
             ours += [format_ratio(kind.relative.get(experiment.model)) for kind in (speeds.training, speeds.decoding)]
             printed = [f"{value:.2f}" for value in content["rows"][experiment.model]]
             rows.append([experiment.model, *chain(*zip(printed, ours, strict=True))])

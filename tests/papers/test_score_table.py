@@ -111,8 +111,8 @@ def test_a_table_of_scores_does_not_read_analyses(tmp_path):
     assert row(table, "softmax")[2] == "30.00"
 
 
-def test_parameters_have_no_deviation_over_seeds(tmp_path):
+def test_parameters_have_no_deviation_over_seeds_and_are_shown_of_diverged_runs(tmp_path):
     write_runs("activations", tmp_path, {"ffn_relu": (30.0, 30.0), "ffn_mish": (0.3,)})
     (table,) = render("activations", tmp_path)
     assert row(table, "relu") == ["relu", "4.500 ± 0.000", "30.00 ± 0.00", "", "2,340,000"]
-    assert row(table, "mish") == ["mish", "-", "-", "", ""]
+    assert row(table, "mish") == ["mish", "-", "-", "", "2,340,000"]
