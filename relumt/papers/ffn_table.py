@@ -97,7 +97,7 @@ class FfnTable(RunTable):
 
     @abstractmethod
     def content(self, groups: Groups, context: TableContext) -> Body:
-        """Return the header, the rows and the note on the plot."""
+        """Return the header, the rows and the last notes."""
 
 
 class FfnScores(FfnTable):
@@ -147,7 +147,11 @@ class FfnCurves(FfnTable):
         label = self.measure.label[0].upper() + self.measure.label[1:]
         ticks = [slots for slots in all_slots if slots.bit_count() == 1]  # 3072 would touch 4096
         axes = {"xscale": "log", "xticks": ticks, "xticklabels": ticks, "xlabel": "Memory slots"}
-        return [self.measure.label, *map(str, all_slots)], rows, [context.plot({"": lines}, label, **axes)]
+        return (
+            [self.measure.label, *map(str, all_slots)],
+            rows,
+            [self.figure_note, context.plot({"": lines}, label, **axes)],
+        )
 
 
 class FfnTopShares(FfnTable):
@@ -168,7 +172,7 @@ class FfnTopShares(FfnTable):
             line = f"{slots} slots", list(map(float, percentages)), list(map(mean, by_percentage)), style
             panels.setdefault(model, []).append(line)
         plot = context.plot(panels, "Share of the score", xlabel="Top p % of slots", xscale="log")
-        return ["model", "slots", *(f"top {p}%" for p in percentages)], rows, [plot]
+        return ["model", "slots", *(f"top {p}%" for p in percentages)], rows, [self.figure_note, plot]
 
 
 def top_shares(run: Run) -> dict[str, float]:

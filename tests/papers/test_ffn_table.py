@@ -45,13 +45,19 @@ def test_table1_shows_the_papers_rows_means_over_seeds_and_speeds(tmp_path):
     assert ["ffn_mish", "0.90 (0.80–0.95)"] in speeds.rows
 
 
-def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
+def test_figures_have_a_table_plots_and_the_papers_words_and_leave_missing_cells_empty(tmp_path):
     for slots in (32, 128):
         write_ffn_run(tmp_path, slots=slots)
     write_ffn_run(tmp_path, model="ffn_softmax", slots=128, bleu=0.5)
     tables = {}
-    for name in ("reluformer_figure1", "reluformer_figure2", "reluformer_figure3"):
+    notes = {
+        "reluformer_figure1": "the paper: d_h from 32 to 4096, of which 32",
+        "reluformer_figure2": "the paper: softmax: top 0.2 %",
+        "reluformer_figure3": "the paper: softmax collapses",
+    }
+    for name, note in notes.items():
         (tables[name],) = render(name, tmp_path)
+        assert any(line.startswith(note) for line in tables[name].notes)
         assert {path.name for path in (tmp_path / "plots").glob(f"{name}*")} == {
             f"{name}-small.png",
             f"{name}-small.svg",
