@@ -39,8 +39,9 @@ INTRODUCTION = (
     "- **Models** are small: they may show the papers' order, not their numbers. `multi30k_de_en_small` has 3+3 layers "
     "of 128 and 1,984 updates; Multi30k is German–English, test_2016. Two seeds of one model differ by up to 3.6 BLEU "
     "(sparsemax: 5.6). Without a named machine, it was one core of an AMD EPYC.",
-    "- **BLEU** is sacreBLEU's; p is its paired bootstrap, one-sided, one value per seed. ± is the standard deviation "
-    "over seeds, parentheses hold 95% intervals, – did not converge.",
+    "- **BLEU** is sacreBLEU's; p is its paired bootstrap (`--test bootstrap`), one value per seed: one-sided in the "
+    "direction that was found, so of equal systems 11% have p < 0.05. ± is the standard deviation over seeds, "
+    "parentheses hold 95% intervals, – did not converge.",
     "- **Losses** include label smoothing, not the regularizer; nll includes neither, in base 2. A **null row** is a "
     "query whose weights sum to 0.",
     "- `--update-epoch-batch-itr False`, where a page names it, restores the order of batches of its runs.",

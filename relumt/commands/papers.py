@@ -25,8 +25,8 @@ def add_rendering_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", default="markdown", choices=list(FORMATS), help="format of the table (default: markdown)")
     add("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
-    test_help = "significance test of score differences in a paper's table (default: bootstrap)"
-    add("--test", default="bootstrap", choices=list(SIGNIFICANCE_TESTS), help=test_help)
+    test_help = "significance test of score differences in a paper's table (default: randomization)"
+    add("--test", default="randomization", choices=list(SIGNIFICANCE_TESTS), help=test_help)
 
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:

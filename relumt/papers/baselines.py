@@ -11,8 +11,8 @@ from relumt.papers.runs import Run, any_diverged
 from relumt.papers.seed_statistics import SeedComparison, compare_seeds, dunnett_p_values, holm
 
 P_VALUE_NOTES = {
-    "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two systems of equal scores get about 0.4; "
-    f"--test randomization is two-sided; -: only 1 to {MIN_CHANGED - 1} lines differ",
+    "bootstrap": "p: sacreBLEU's paired bootstrap, one-sided in the direction that was found: of equal systems, 11% "
+    f"have p < 0.05; -: only 1 to {MIN_CHANGED - 1} lines differ",
     "randomization": "p: sacreBLEU's paired approximate randomization, two-sided; "
     f"-: only 1 to {MIN_CHANGED - 1} lines differ",
 }
