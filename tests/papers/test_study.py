@@ -48,17 +48,9 @@ def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_pat
     assert [float(cells[i]) for i in (4, 8, 13)] == pytest.approx(expected, abs=1e-3)
     assert cells[14:] == ["0.916 ± 0.000", "1.4 ± 0.0"]
     assert "multi30k_de_en_study: test and validation set, seeds 1, 2, 3" in table.notes
-    assert table.notes[0] == "settings chosen by validation loss: none, all models have the dataset's"
 
 
 def test_a_score_without_details_has_no_brevity_penalty_and_a_translation_without_lenpen_has_1(tmp_path):
     write_run(find_experiments("study")["softmax", ""], tmp_path)
     (table,) = render("study", tmp_path)
     assert row(table, "softmax")[2] == "" and row(table, "softmax")[-2:] == ["", "1.0"]
-
-
-def test_scores_on_a_part_of_iwslt14_are_labeled(tmp_path):
-    for preset, is_labeled in (("small", True), ("paper", False)):
-        write_run(find_experiments("study_iwslt14", preset)["softmax", ""], tmp_path)
-        (table,) = render("study_iwslt14", tmp_path, preset)
-        assert any(note.startswith("30% of the training data") for note in table.notes) == is_labeled
