@@ -119,7 +119,7 @@ class FfnScores(FfnTable):
     def further_tables(self, found: Runs, context: TableContext) -> list[RenderedTable]:
         """Return a table of the training speed of every feed-forward variant, if it was measured."""
         dataset = DATASETS[context.preset]
-        speeds = read_speeds(context, dataset, FeedForwardSpeeds, [])
+        speeds = read_speeds(context, dataset, FeedForwardSpeeds)
         if speeds is None:
             return []
         rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]

@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 from relumt.errors import UserError
 from relumt.files import read_json
@@ -16,8 +17,7 @@ from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
 from relumt.papers.measures import PARAMETERS
 from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import Run
-from relumt.papers.table import Body, RunTable, Table, runs_on
+from relumt.papers.table import Body, RunTable, Table
 from relumt.printed_results import papers
 
 MIN_REPEATS = 6
@@ -35,15 +35,12 @@ class Ratio(TypedDict):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How speeds were measured: what, relative to which model, on which device and by which revision of relumt.
-
-    Files of earlier versions lack the revision.
-    """
+    """How speeds were measured: what, relative to which model, on which device and by which revision of relumt."""
 
     what: str
     baseline: str
     device: str
-    revision: str = field(default="unknown revision", kw_only=True)
+    revision: str
 
 
 @dataclass(frozen=True)
@@ -54,19 +51,7 @@ class RelativeSpeeds(Measurement):
 
 
 @dataclass(frozen=True)
-class SpeedFile:
-    """A file of a benchmark; its inputs are empty in files of earlier versions."""
-
-    inputs: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
-    @property
-    def checkpoints(self) -> dict[str, str]:
-        """Model -> SHA-256 of the checkpoint that was timed."""
-        return self.inputs.get("checkpoints", {})
-
-
-@dataclass(frozen=True)
-class TrainingAndDecodingSpeeds(SpeedFile):
+class TrainingAndDecodingSpeeds:
     """A file of decoding.py with --steps."""
 
     training: RelativeSpeeds
@@ -83,7 +68,7 @@ class LengthGroup:
 
 
 @dataclass(frozen=True)
-class SpeedsByLength(SpeedFile, Measurement):
+class SpeedsByLength(Measurement):
     """A file of decoding.py."""
 
     groups: list[LengthGroup]
@@ -95,13 +80,13 @@ class SpeedsByLength(SpeedFile, Measurement):
 
 
 @dataclass(frozen=True)
-class FeedForwardSpeeds(SpeedFile, Measurement):
+class FeedForwardSpeeds(Measurement):
     """A file of training.py: training speed by model."""
 
     throughput: dict[str, Ratio]
 
 
-Speeds = TypeVar("Speeds", bound=SpeedFile)
+Speeds = TypeVar("Speeds")
 
 
 def speed_file(context: TableContext, dataset: str) -> Path:
@@ -109,25 +94,11 @@ def speed_file(context: TableContext, dataset: str) -> Path:
     return context.runs / f"{context.name}-{dataset}.json"
 
 
-def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds], runs: Sequence[Run]) -> Speeds | None:
-    """Read what a benchmark wrote, None if it has not.
-
-    Raises:
-        UserError: the file is not valid, or none of the `runs` of a model has the checkpoint that was timed.
-    """
-    path = speed_file(context, dataset)
-    try:
-        speeds = read_json(path, file_format, f"delete it and run {context.command}")
-    except FileNotFoundError:
-        return None
-    for model, timed in speeds.checkpoints.items():
-        scored = [run for run in runs if run.experiment.model == model and run.record.is_scored]
-        if scored and timed not in [run.record.test_evaluation.setup.checkpoint_sha256 for run in scored]:
-            raise UserError(
-                f"{path}: expected the speed of {model}'s checkpoint in {scored[0].folder}, "
-                f"found that of another checkpoint; measure again with {context.command}"
-            )
-    return speeds
+def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) -> Speeds | None:
+    """Read what a benchmark wrote, None if it has not; raise UserError if the file is not valid."""
+    with suppress(FileNotFoundError):
+        return read_json(speed_file(context, dataset), file_format, f"delete it and run {context.command}")
+    return None
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
@@ -167,14 +138,14 @@ def decoding_speed_tables(
     Args:
         paper, table: keys in papers.json.
         models: row of the paper's table -> model.
-        found: the runs that were timed.
+        found: the runs of the table, for their datasets.
         context: names the files of speeds.
     """
     content = papers()[paper][table]
     (position,) = (n for n, column in enumerate(content["columns"]) if column.startswith("decoding speed"))
     tables = []
     for dataset in dict.fromkeys(experiment.dataset for experiment in found):
-        if speeds := read_speeds(context, dataset, TrainingAndDecodingSpeeds, runs_on(dataset, found)):
+        if speeds := read_speeds(context, dataset, TrainingAndDecodingSpeeds):
             decoding = speeds.decoding
             rows = [
                 [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding.relative.get(model))]
@@ -196,10 +167,10 @@ class SpeedTable(RunTable):
         """See Table."""
         return [Experiment(self.datasets[preset], model) for model in self.models]
 
-    def require_speeds(self, found: Runs, context: TableContext, file_format: type[Speeds]) -> Speeds:
+    def require_speeds(self, context: TableContext, file_format: type[Speeds]) -> Speeds:
         """Return the speeds; raise UserError if they were not measured, or as `read_speeds` does."""
         dataset = self.datasets[context.preset]
-        speeds = read_speeds(context, dataset, file_format, runs_on(dataset, found))
+        speeds = read_speeds(context, dataset, file_format)
         if speeds is None:
             path = speed_file(context, dataset)
             raise UserError(f"{path}: no such file; measure speeds with {context.command}")
@@ -211,7 +182,7 @@ class EfficiencyTable(SpeedTable):
 
     def body(self, found: Runs, context: TableContext) -> Body:
         """See RunTable."""
-        speeds = self.require_speeds(found, context, TrainingAndDecodingSpeeds)
+        speeds = self.require_speeds(context, TrainingAndDecodingSpeeds)
         content = papers()[self.paper][self.item]
         rows = []
         for experiment, runs in found.items():
@@ -233,7 +204,7 @@ class SpeedByLengthFigure(SpeedTable):
 
     def body(self, found: Runs, context: TableContext) -> Body:
         """See RunTable."""
-        speeds = self.require_speeds(found, context, SpeedsByLength)
+        speeds = self.require_speeds(context, SpeedsByLength)
         rows = [
             [f"{group.shortest}–{group.longest}", *(format_ratio(group.relative[model]) for model in speeds.models)]
             for group in speeds.groups

@@ -69,7 +69,7 @@ READERS = {
     "run.json": Reader(RUN / "run.json", lambda: find_record(RUN)),
     "analysis.json": Reader(RUN / "analysis.json", lambda: read_analysis(RUN / "analysis.json")),
     "prepare.json": Reader(Path("prepared/prepare.json"), lambda: open_data_bin(Path("prepared"))),
-    "speeds": Reader(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds, [])),
+    "speeds": Reader(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds)),
     "ContraPro": Reader(
         Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
     ),
@@ -107,7 +107,7 @@ def write_files() -> None:
     texts = " ".join(f"--{split} corpus/{split}" for split in ("train", "valid", "test"))
     relumt(f"prepare --src de --tgt en {texts} --out prepared --vocab-size 60")
     ratio = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}}
-    measured = {"what": "40 steps", "baseline": "softmax", "device": "cpu", "relative": ratio}
+    measured = {"what": "40 steps", "baseline": "softmax", "device": "cpu", "revision": "c", "relative": ratio}
     SPEEDS.write_text(json.dumps({"training": measured, "decoding": measured}))
     entry = {"document id": "d", "segment id": 1, "src segment": "it", "ref segment": "es", "src pronoun": "it"}
     entry |= {"ref pronoun": "es", "errors": [{"contrastive": "er"}]}

@@ -36,7 +36,7 @@ def test_table1_shows_the_papers_rows_means_over_seeds_and_speeds(tmp_path):
         "ffn_relu": {"median": 1.0, "low": 1.0, "high": 1.0},
         "ffn_mish": {"median": 0.9, "low": 0.8, "high": 0.95},
     }
-    figures = {"what": "training steps", "baseline": "ffn_relu", "device": "cpu", "throughput": speed}
+    figures = {"what": "training steps", "baseline": "ffn_relu", "device": "cpu", "revision": "c", "throughput": speed}
     (tmp_path / "reluformer_table1-multi30k_de_en_small.json").write_text(json.dumps(figures))
     table, speeds = render("reluformer_table1", tmp_path)
     assert ["[RF], IWSLT14: softmax", 1024, 33.08, 0.01, "", ""] in table.rows
