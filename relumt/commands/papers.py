@@ -15,6 +15,7 @@ from relumt.papers.grid.measurements import measure_speed
 from relumt.papers.measured import MeasuredTable
 from relumt.papers.overview import overview_tables
 from relumt.papers.rendering import FORMATS
+from relumt.papers.table import Table
 
 RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "jobs_per_gpu", "slurm")
 """Options of `relumt grid` that have no effect on tables without runs."""
@@ -89,7 +90,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
     else:
         succeeded = not table.experiments(arguments.preset) or run_grid(arguments)
         if not arguments.dry_run:
-            succeeded &= measure(context, arguments)
+            succeeded &= measure(table, context, arguments)
     if arguments.dry_run:
         return
     print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
@@ -124,10 +125,9 @@ def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.
     return status == 0
 
 
-def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
+def measure(table: Table, context: TableContext, arguments: argparse.Namespace) -> bool:
     """Measure speeds if the table has any; return whether that succeeded."""
-    benchmark = get_table(context.name).speed_benchmark
-    if benchmark and arguments.slurm is not None:
+    if table.speed_benchmark and arguments.slurm is not None:
         print_status("no speeds with --slurm: run the command again on a node, without --slurm")
         return True
-    return not benchmark or measure_speed(context, benchmark, arguments.root, arguments.flags)
+    return not table.speed_benchmark or measure_speed(table, context, arguments.root, arguments.flags)

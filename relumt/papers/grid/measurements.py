@@ -7,29 +7,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relumt.errors import print_status
-from relumt.papers import get_table
 from relumt.papers.context import TableContext
-from relumt.papers.runs import Run, find_runs
+from relumt.papers.runs import find_runs
 from relumt.papers.speeds import speed_file
+from relumt.papers.table import Table
 from relumt.runs.dataset_config import configs_folder, read_models, require_dataset
 
 
-def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags: Sequence[str]) -> bool:
-    """Measure the speed of the table's models; return whether every measurement succeeded.
+def measure_speed(table: Table, context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
+    """Measure the speed of a table's models; return whether every measurement succeeded.
 
     Args:
-        context: the table and its runs.
-        benchmark: script in benchmarks/, and options.
+        table: a table with a speed_benchmark.
+        context: its runs.
         root: the checkout.
         train_flags: flags of fairseq-train beyond those of configs/.
     """
-    if benchmark == "training.py":
-        return measure_feedforward_speed(context, root, train_flags)
-    script, *options = benchmark.split()
+    experiments = table.experiments(context.preset)
+    if table.speed_benchmark == "training.py":
+        return measure_feedforward_speed(experiments[0].dataset, context, root, train_flags)
+    script, *options = table.speed_benchmark.split()
     if context.preset == "smoke":
         options += ["--sample", "1", "--repeats", "1", *(["--steps", "3"] if options else [])]
-    finished = {(run.experiment.dataset, run.experiment.model) for run in finished_runs(context)}
-    experiments = get_table(context.name).experiments(context.preset)
+    finished = {
+        (experiment.dataset, experiment.model)
+        for experiment in experiments
+        if not all(run.diverged for run in find_runs(experiment, context.runs))
+    }
     succeeded = True
     for dataset in dict.fromkeys(experiment.dataset for experiment in experiments):
         models = dict.fromkeys(experiment.model for experiment in experiments if experiment.dataset == dataset)
@@ -42,25 +46,14 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
     return succeeded
 
 
-def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
+def measure_feedforward_speed(dataset: str, context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
     """Measure the training speed of all feed-forward variants; return whether this succeeded."""
-    dataset = get_table(context.name).experiments(context.preset)[0].dataset
     variants = sorted(name for name in read_models(configs_folder(root)) if name.startswith("ffn_"))
     datasets = configs_folder(root) / "datasets"
     data_bin = require_dataset(dataset, datasets).data_bin
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
     arguments += ["--baseline", "ffn_relu", "--json", speed_file(context, dataset), "--flags", *train_flags]
     return run_python(root / "benchmarks" / "training.py", *arguments)
-
-
-def finished_runs(context: TableContext) -> list[Run]:
-    """Return the first finished run of each experiment of a table that did not diverge."""
-    found: dict[Path, Run] = {}
-    for experiment in get_table(context.name).experiments(context.preset):
-        for run in find_runs(experiment, context.runs):
-            if not run.diverged:
-                found.setdefault(run.folder.parent, run)
-    return list(found.values())
 
 
 def run_python(*arguments: object) -> bool:
