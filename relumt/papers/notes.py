@@ -3,7 +3,7 @@
 Each function returns notes about runs of one dataset, none if there is nothing to say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from relumt.papers.comparability import METRIC_TITLES
@@ -41,13 +41,12 @@ def describe_runs(dataset: str, runs: Sequence[Run], subsets: Sequence[str], met
         describe_revisions(runs),
         *decoding_notes(runs),
         *_analysis_revisions(runs),
-        *_added_flags(runs),
+        *added_flags_notes(runs),
         *initialization_notes(runs),
     ]
     signatures = [f"{title}, {dataset}: {signature}" for title, signature in signature_of(runs, metrics).items()]
-    changed = [f"{ENVIRONMENTS_NOTE}: {names}" for names in accepted_changes(runs)]
     prefixed = [f"{dataset}: {note}" for note in about]
-    return [*prefixed, *difference_notes(runs), *signatures, *diverged_note(runs), *changed]
+    return [*prefixed, *difference_notes(runs), *signatures, *diverged_note(runs), *accepted_changes_note(runs)]
 
 
 def describe_seeds(runs: Sequence[Run]) -> str:
@@ -95,10 +94,19 @@ def _analysis_revisions(runs: Sequence[Run]) -> list[str]:
     return [] if revisions.keys() <= trained else [f"analyzed with {', '.join(revisions)}"]
 
 
-def _added_flags(runs: Sequence[Run]) -> list[str]:
+def models_by(runs: Sequence[Run], describe: Callable[[Run], str]) -> dict[str, str]:
+    """Return each text that `describe` gives to runs -> the models that get it."""
+    models: dict[str, dict[str, None]] = {}
+    for run in runs:
+        models.setdefault(describe(run), {})[run.record.model] = None
+    return {described: ", ".join(found) for described, found in models.items()}
+
+
+def added_flags_notes(runs: Sequence[Run]) -> list[str]:
     """Return the note on flags of training that the user added to those of configs/ and of the experiments."""
-    added = dict.fromkeys(format_flag(run.added_flags, name) for run in runs for name in run.added_flags)
-    return [f"trained with flags from the command line: {' '.join(added)}"] if added else []
+    added = models_by(runs, lambda run: " ".join(format_flag(run.added_flags, name) for name in run.added_flags))
+    given = [f"{flags} ({models})" for flags, models in added.items() if flags]
+    return [f"trained with flags from the command line: {'; '.join(given)}"] if given else []
 
 
 def initialization_notes(runs: Sequence[Run]) -> list[str]:
@@ -139,10 +147,10 @@ def diverged_note(runs: Sequence[Run]) -> list[str]:
     return [DIVERGED_NOTE] if any_diverged(runs) else []
 
 
-def accepted_changes(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs with accepted changes, in one text."""
+def accepted_changes_note(runs: Sequence[Run]) -> list[str]:
+    """Return the note that names the runs with accepted changes."""
     changed = [run.record.name for run in runs if run.record.accepted_changes]
-    return [", ".join(changed)] if changed else []
+    return [f"{ENVIRONMENTS_NOTE}: {', '.join(changed)}"] if changed else []
 
 
 def unit_note(runs: Sequence[Run]) -> list[str]:

@@ -1,6 +1,6 @@
 """Tables of all runs that are scored or diverged: one per dataset, with one row per model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -8,14 +8,15 @@ from relumt.papers.comparability import DATA, EVALUATION, INITIALIZATION, METRIC
 from relumt.papers.experiments import Experiment
 from relumt.papers.measures import PARAMETERS, TOKENS_PER_SECOND, Measure, external_scores, score
 from relumt.papers.notes import (
-    ENVIRONMENTS_NOTE,
     SPREAD_NOTE,
-    accepted_changes,
+    accepted_changes_note,
+    added_flags_notes,
     decoding_notes,
     describe_revisions,
     difference_notes,
     diverged_note,
     initialization_notes,
+    models_by,
     signature_of,
 )
 from relumt.papers.rendering import RenderedTable
@@ -63,7 +64,7 @@ def dataset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[Rend
     shown = [PARAMETERS, *measures, TOKENS_PER_SECOND]
     rows = []
     for group in by_model:
-        marker = "*" if accepted_changes(group) else ""
+        marker = "*" if accepted_changes_note(group) else ""
         seeds = ", ".join(str(run.seed) for run in group)
         cells = [measure.format_mean(group) for measure in shown]
         rows.append([group[0].record.model + marker, seeds, *cells])
@@ -73,13 +74,13 @@ def dataset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[Rend
         *decoding_notes(runs),
         *_device_notes(runs),
         describe_revisions(runs),
-        *_command_line_notes(runs),
+        *added_flags_notes(runs),
         *_differing_flags_notes(runs),
         *difference_notes(runs),
         *initialization_notes(runs),
         *([SPREAD_NOTE] if len(runs) > len(by_model) else []),
         *diverged_note(runs),
-        *(f"*: {ENVIRONMENTS_NOTE}: {names}" for names in accepted_changes(runs)),
+        *(f"*: {note}" for note in accepted_changes_note(runs)),
     ]
     return [RenderedTable(dataset, header, rows, notes), *_subset_tables(dataset, by_model)]
 
@@ -104,21 +105,6 @@ def _subset_tables(dataset: str, by_model: Sequence[Sequence[Run]]) -> list[Rend
     return [RenderedTable(f"{dataset}, subsets of the test set", header, rows)] if rows else []
 
 
-def _command_line_notes(runs: Sequence[Run]) -> list[str]:
-    """Return the note on flags of training that the user added to those of configs/, by model; nothing without any."""
-    added = [(run.record.model, run.added_flags) for run in runs]
-    given = [" ".join([model, *(format_flag(flags, name) for name in flags)]) for model, flags in added if flags]
-    return [f"trained with flags from the command line: {'; '.join(dict.fromkeys(given))}"] if given else []
-
-
-def _models_by(runs: Sequence[Run], describe: Callable[[Run], str]) -> dict[str, str]:
-    """Return each text that `describe` gives to runs -> the models that get it."""
-    models: dict[str, dict[str, None]] = {}
-    for run in runs:
-        models.setdefault(describe(run), {})[run.record.model] = None
-    return {described: ", ".join(found) for described, found in models.items()}
-
-
 def _differing_flags_notes(runs: Sequence[Run]) -> list[str]:
     """Return the note on flags of training that differ between models beyond those of configs/models.toml.
 
@@ -126,7 +112,7 @@ def _differing_flags_notes(runs: Sequence[Run]) -> list[str]:
     """
     names = dict.fromkeys(name for run in runs for name in run.record.provenance.flags)
     by_flag = [
-        _models_by(runs, lambda run, name=name: format_flag(run.record.provenance.flags, name))  # type: ignore[misc]
+        models_by(runs, lambda run, name=name: format_flag(run.record.provenance.flags, name))  # type: ignore[misc]
         for name in names
         if not MODEL_FLAGS.fullmatch(name)
     ]
@@ -138,7 +124,7 @@ def _differing_flags_notes(runs: Sequence[Run]) -> list[str]:
 
 def _device_notes(runs: Sequence[Run]) -> list[str]:
     """Return what the runs were trained on, and which models on what if there are several devices or precisions."""
-    models = _models_by(runs, lambda run: str(run.record.provenance.environment.device))
+    models = models_by(runs, lambda run: str(run.record.provenance.environment.device))
     what = "tokens/s: target tokens per second in training"
     if len(models) == 1:
         return [f"{what}, on {next(iter(models))}"]

@@ -149,7 +149,7 @@ def test_a_flag_that_distinguishes_rows_or_columns_must_be_given_for_all_or_none
 
 
 def test_flags_from_the_command_line_are_named_and_those_of_the_experiment_are_not(tmp_path):
-    note = "trained with flags from the command line: --max-epoch 1 --no-epoch-checkpoints"
+    note = "trained with flags from the command line: --max-epoch 1 --no-epoch-checkpoints (ffn_softmax)"
     for added, expected in ((["--max-epoch", "1", "--no-epoch-checkpoints"], 1), ([], 0)):
         write_with_flags(tmp_path, "reluformer_temperature", *TEMPERATURES, added=added)
         (table,) = render("reluformer_temperature", tmp_path)

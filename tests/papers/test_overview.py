@@ -88,7 +88,7 @@ def test_notes_name_choices_flags_pretraining_devices_and_accepted_changes(print
         f"{DEVICE.removesuffix('x86_64 (cpu, fp32)')}H (cuda, bf16): relu; x86_64 (cpu, fp32): sigmoid, softmax",
         "- speeds were measured on different devices or in different precisions and cannot be compared",
         "- trained with revision c",
-        "- trained with flags from the command line: sigmoid --lr 2 --fp16",
+        "- trained with flags from the command line: --lr 2 --fp16 (sigmoid)",
         "- the models differ in flags of training: --lr 1 (relu, softmax), --lr 2 (sigmoid); "
         "no --fp16 (relu, softmax), --fp16 (sigmoid)",
         "- the runs differ in the kind of device (see run.json)",
