@@ -152,13 +152,3 @@ def test_subwords_are_those_of_subword_nmt(tmp_path_factory, line):
     (folder / "bpe.codes").write_text(codes)
     line = line.strip(" ")
     assert BPE_METHODS["subword-nmt"].load(folder)([line]) == [BPE(io.StringIO(codes)).process_line(line)]
-
-
-def test_long_words_are_segmented_in_parts_because_the_time_grows_with_the_square(text, tmp_path):
-    BPE_METHODS["subword-nmt"].learn([text], 50, tmp_path, lambda merges: None)
-    letters = "".join(LINES).replace(" ", "") * 99
-    parts = [letters[:1000], letters[1000:2000], letters[2000:2001]]
-    (line,) = BPE_METHODS["subword-nmt"].load(tmp_path)([f"{parts[0]} {''.join(parts)}"])
-    bpe = BPE(io.StringIO((tmp_path / "bpe.codes").read_text()))
-    assert line == f"{bpe.process_line(parts[0])} {'@@ '.join(map(bpe.process_line, parts))}"
-    assert UNDO["subword-nmt"](line) == f"{parts[0]} {''.join(parts)}"
