@@ -1,22 +1,19 @@
-"""Tokens and punctuation are those of sacremoses, for every code of a language; subwords are those of subword-nmt."""
+"""Punctuation is that of sacremoses, for every code of a language; subwords are those of subword-nmt."""
 
 import io
 import pickle
-from functools import cache
 
 import pytest
-from hypothesis import example, given, settings
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from hypothesis import given, settings
+from sacremoses import MosesPunctNormalizer
 from subword_nmt.apply_bpe import BPE
 
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.tokenization import (
-    WordTokenizer,
     bleu_tokenizer,
     detokenize,
     normalize_punctuation,
     primary_language,
-    punctuation_normalizer,
     tokenize,
 )
 from relumt.errors import UserError
@@ -25,30 +22,17 @@ from tests.corpora.cases import PAIRS, awkward_lines
 LANGUAGES = ["en", "de", "fr", "fi", "ro", "zh"]  # each rule about apostrophes, quotation marks and letters
 
 
-@cache
-def make_tools(language):
-    moses = MosesTokenizer(lang=language), MosesPunctNormalizer(lang=language)
-    return WordTokenizer(language), punctuation_normalizer(language), *moses
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
 @settings(max_examples=60, deadline=None)
-@example(line="No. 5 and No. five")  # a period before a number, before lowercase, and before a capital
-@example(line="at 5 p.m. he left. He left at 5 p.m.")
-@example(line=",5 is not ,5 within a line, nor 5,")
-@example(line="' '5 and 5' '5'")  # two apostrophes share a space
-@example(line="he said 'no.'")  # a space follows the last apostrophe
-@example(line="DOTMULTI")
 @given(line=awkward_lines)
-def test_tokens_and_punctuation_are_those_of_sacremoses(language, line):
-    cached, normalize, moses, normalizer = make_tools(language)
-    assert cached.tokenize(line) == moses.tokenize(line, return_str=True)
-    assert normalize(line) == normalizer.normalize(line)
+def test_punctuation_is_that_of_sacremoses(language, line):
+    assert normalize_punctuation([line], language) == [MosesPunctNormalizer(lang=language).normalize(line)]
 
 
 def test_moses_tokens():
     assert tokenize(["Das ist z.B. <ein> Hut, oder?"], "de") == ["Das ist z.B. &lt; ein &gt; Hut , oder ?"]
     assert tokenize(["Mr. Jones's hat isn't here."], "en") == ["Mr. Jones &apos;s hat isn &apos;t here ."]
+    assert tokenize(["At 5 p.m. he left. He left at 5 p.m."], "en") == ["At 5 p.m. he left . He left at 5 p.m."]
     # Since 2014, tokenizer.perl has not split off an apostrophe that ends a line of English.
     assert tokenize(["rug, 8' x 10'"], "en") == ["rug , 8 &apos; x 10&apos;"]
     assert tokenize(["rug, 8' x 10' red"], "en") == ["rug , 8 &apos; x 10 &apos; red"]
