@@ -19,7 +19,7 @@ from relumt.files import encode_json, read_versioned, write_text_atomically
 from relumt.runs.flags import Count
 
 ANALYSIS = "analysis.json"
-SCHEMA = 5
+SCHEMA = 6
 """Increase this whenever a field of analysis.json changes its name or meaning."""
 
 PerHead = list[float | None]
@@ -51,8 +51,7 @@ class AttentionMetrics:
         entropy_non_null, sparsity_non_null: the same, over queries that are not null rows.
         top_share: percentage p -> share of the weight on the top p % of the visible keys, interpolated between whole
             numbers of keys.
-        sink_rate: share of the weight on the first visible key, over queries that can attend to more than one. None in
-            files of earlier versions.
+        sink_rate: share of the weight on the first visible key, over queries that can attend to more than one.
         sink_rate_uniform: what `sink_rate` would be with uniform weights on the same rows, mean over heads; None if it
             has no value. Null rows are left out, as for `sink_rate`.
         distance: mean distance between a query and the keys it attends to (self-attention).
@@ -138,13 +137,12 @@ class AlignmentMetrics:
     Attributes:
         num_skipped_pairs: pairs left out because the dictionary lacks one of their subwords.
         layers: errors of attention weights by cross-attention module.
-        norm_layers: errors of norm-weighted attention, without modules that it is not defined for. Empty in files of
-            earlier versions.
+        norm_layers: errors of norm-weighted attention, without modules that it is not defined for.
     """
 
     num_skipped_pairs: Count
     layers: Annotated[dict[str, LayerAlignment], Meta(min_length=1)]
-    norm_layers: dict[str, LayerAlignment] = field(default_factory=dict)
+    norm_layers: dict[str, LayerAlignment]
 
     def errors(self, query: str, kind: str = "layers") -> list[AlignmentErrors]:
         """Return the errors by layer for a choice of query, "normal" or "shifted", of `layers` or `norm_layers`."""
@@ -199,10 +197,10 @@ class CheckpointAnalysis:
         alignment: None without gold alignments or without cross-attention weights.
         feedforward: measures by layer, for example "encoder.layers.0".
         activations: learned parameters of the activation functions, by layer and name.
-        data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it. None in files of earlier versions.
+        data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it.
+        num_parameters: number of parameters of the model; shared ones count once.
         alignments_sha256: SHA-256 of the file of gold alignments, even if they did not fit, as in a model of documents;
-            "" without one. None if it was a pipe, and in files of earlier versions.
-        num_parameters: number of parameters of the model; shared ones count once. None in files of earlier versions.
+            "" without one. None if it was a pipe.
     """
 
     name: str
@@ -217,9 +215,9 @@ class CheckpointAnalysis:
     alignment: AlignmentMetrics | None
     feedforward: dict[str, FeedForwardMetrics]
     activations: dict[str, dict[str, float]]
-    data_sha256: str | None = None
+    data_sha256: str
+    num_parameters: Count
     alignments_sha256: str | None = None
-    num_parameters: Count | None = None
 
     def attentions(self, site: str = "") -> list[AttentionMetrics]:
         """Return the measures of the attention modules of a site, or of all, from the first layer to the last."""

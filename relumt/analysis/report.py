@@ -92,7 +92,7 @@ def write_explorer(name: str, loaded: LoadedModel, maps: Sequence[SentenceMaps],
     )  # fmt: skip
 
 
-def describe_model(name: str, path: str, data: str, sha256: str, num_parameters: int | None) -> dict[str, Any]:
+def describe_model(name: str, path: str, data: str, sha256: str, num_parameters: int) -> dict[str, Any]:
     """Return what the table of models says about a checkpoint; its BLEU if its run was scored with its weights."""
     record = find_record_of_checkpoint(Path(path))
     evaluation = record.evaluations.get("test") if record else None

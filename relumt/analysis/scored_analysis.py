@@ -23,7 +23,7 @@ def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
     found, scored = analysis.checkpoints[0], record.test_evaluation.setup
     if found.sha256 != scored.checkpoint_sha256:
         return "analyzed a different checkpoint than the one that was scored"
-    if found.data_sha256 not in (None, scored.data):
+    if found.data_sha256 != scored.data:
         return "analyzed a different test set than the one that was scored"
     return ""
 

@@ -108,7 +108,7 @@ def signatures(metrics: Collection[str]) -> Aspects:
 
         def sources(run: RunRecord, metric: str = metric) -> str | None:
             score = run.external_score(metric)
-            return (score.sources_sha256 or None) if score else None
+            return score.sources_sha256 if score else None
 
         title = METRIC_TITLES.get(metric, metric)
         aspects |= {f"the signature of {title}": signature, f"the sources that {title} read": sources}
@@ -119,4 +119,4 @@ ANALYSES: Aspects = {
     "the unit of attention": lambda analysis: analysis.unit,
     "the gold alignments": lambda analysis: (analysis.alignment and analysis.alignments_sha256) or None,
 }
-"""Analyses of earlier versions, which do not name their gold alignments, are not compared."""
+"""Gold alignments of unknown checksum, which came through a pipe, are not compared."""

@@ -89,7 +89,7 @@ def decoding_notes(runs: Sequence[Run]) -> list[str]:
 def _analysis_revisions(runs: Sequence[Run]) -> list[str]:
     """Return the note on the revisions of relumt that analyzed the runs, if others trained them."""
     analyses = [run.analysis for run in runs if run.experiment.needs_analysis and run.analysis]
-    revisions = dict.fromkeys(analysis.versions.get("revision", "an unknown revision") for analysis in analyses)
+    revisions = dict.fromkeys(analysis.versions["revision"] for analysis in analyses)
     trained = {run.record.provenance.environment.relumt for run in runs}
     return [] if revisions.keys() <= trained else [f"analyzed with {', '.join(revisions)}"]
 

@@ -32,7 +32,7 @@ class ExternalScore:
         version: what the program says about itself and its model, "" if nothing.
         segments: name of the file in the run's folder that has the score of each segment, one per line.
         segments_sha256: SHA-256 of that file.
-        sources_sha256: SHA-256 of the sources that the program read; "" in records of earlier versions.
+        sources_sha256: SHA-256 of the sources that the program read.
     """
 
     score: float
@@ -40,7 +40,7 @@ class ExternalScore:
     version: str
     segments: Name
     segments_sha256: str
-    sources_sha256: str = ""
+    sources_sha256: str
 
     @property
     def signature(self) -> str:

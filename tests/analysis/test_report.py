@@ -119,7 +119,7 @@ def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
     )  # fmt: skip
     dead = replace(layer, top_share={"1": [None, None], "50": [None, None]}, distant_share=[None, None])
     layers = {"a": layer, "b": dead}
-    analysis = CheckpointAnalysis("x", "x.pt", "data-bin", "c", {}, "subwords", 1, 0, layers, None, {}, {})
+    analysis = CheckpointAnalysis("x", "x.pt", "d", "c", {}, "subwords", 1, 0, layers, None, {}, {}, "", 1)
     found = build_figures([analysis])
     assert list(found["distant"][2].data[0].y) == [0.25, None]
     assert list(found["top_share"][2].data[0].y) == [0.5, 0.9]
@@ -130,7 +130,7 @@ def test_plots_have_axis_titles_and_show_the_range_over_heads():
     layer = AttentionMetrics("cross", "ReLU", 5, sparsity=[0.25, 0.5, 0.9], top_share={"1": [0.1, 0.4, 0.4]})
     feedforward = {f"{stack}.layers.0": FeedForwardMetrics(8, 3, 0.2, 0.1, {"50": 0.7}, -0.0001)
                    for stack in ("encoder", "decoder")}  # fmt: skip
-    analysis = CheckpointAnalysis("x", "x", "d", "c", {}, "subwords", 1, 0, {"a": layer}, None, feedforward, {})
+    analysis = CheckpointAnalysis("x", "x", "d", "c", {}, "subwords", 1, 0, {"a": layer}, None, feedforward, {}, "", 1)
     found = {name: figure for name, (_, _, figure) in build_figures([analysis]).items()}
     for name, (lowest, mean, highest) in {"sparsity": (0.25, 0.55, 0.9), "top_share": (0.1, 0.3, 0.4)}.items():
         (line,) = found[name].data

@@ -104,7 +104,7 @@ def add_external_score(folder: Path, scores: list[float], metric: str = "comet",
     """Write what `relumt score` writes for these scores of segments."""
     path = folder / f"test.{metric}.scores"
     path.write_text("".join(f"{score}\n" for score in scores))
-    added = ExternalScore(fmean(scores), "command", version, path.name, file_sha256(path))
+    added = ExternalScore(fmean(scores), "command", version, path.name, file_sha256(path), "sources")
     record = load_record(folder)
     save_record(folder, with_value(record, "evaluations.test.external", record.external_scores | {metric: added}))
 
@@ -128,7 +128,7 @@ def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=
 
 
 ALIGNED_LAYER = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 47.0], 60.0))
-ALIGNMENT = AlignmentMetrics(0, {"a": ALIGNED_LAYER, "b": ALIGNED_LAYER})
+ALIGNMENT = AlignmentMetrics(0, {"a": ALIGNED_LAYER, "b": ALIGNED_LAYER}, {})
 
 
 def analysis(**changes) -> CheckpointAnalysis:
@@ -139,7 +139,7 @@ def analysis(**changes) -> CheckpointAnalysis:
         "path": "x.pt",
         "data": "data-bin",
         "sha256": "c",
-        "versions": {},
+        "versions": {"revision": "revision c"},
         "unit": "subwords",
         "num_pairs": 1,
         "num_pairs_too_long": 0,
@@ -147,5 +147,7 @@ def analysis(**changes) -> CheckpointAnalysis:
         "alignment": ALIGNMENT,
         "feedforward": {"encoder.layers.0": FeedForwardMetrics(32, 100, 0.1, 0.0, {"0.2": 0.3, "50": 0.9}, 0.01)},
         "activations": {},
+        "data_sha256": "data",
+        "num_parameters": 1,
     }
     return CheckpointAnalysis(**unchanged | changes)

@@ -41,7 +41,6 @@ def test_the_revision_of_an_analysis_is_named_if_another_one_trained(tmp_path):
     for versions, note in (
         ({"revision": "revision c"}, None),
         ({"revision": "revision d"}, "multi30k_de_en_small: analyzed with revision d"),
-        ({}, "multi30k_de_en_small: analyzed with an unknown revision"),
     ):
         write_run(experiment, tmp_path, analysis=analysis(versions=versions))
         (table,) = render("reluformer_table3", tmp_path)

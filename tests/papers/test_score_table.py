@@ -106,7 +106,7 @@ def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
 
 def test_a_table_of_scores_does_not_read_analyses(tmp_path):
     folders = write_runs("reluformer_table2", tmp_path, {"softmax": (30.0,)})
-    (folders["softmax"] / "analysis.json").write_text("{}")  # of an earlier version
+    (folders["softmax"] / "analysis.json").write_text("{}")  # not an analysis
     (table,) = render("reluformer_table2", tmp_path)
     assert row(table, "softmax")[2] == "30.00"
 

@@ -69,7 +69,7 @@ def test_evaluation_is_repeated_if_scores_could_change(run, fairseq, evaluated, 
 @pytest.mark.parametrize(("output", "is_kept"), [(write_output(), True), (write_output(["a b c"]), False)])
 def test_scores_of_other_programs_stay_with_the_translations_they_belong_to(run, fairseq, evaluated, output, is_kept):
     record = load_record(evaluated.folder)
-    added = ExternalScore(0.5, "command", "comet 1", "test.comet.scores", "s")
+    added = ExternalScore(0.5, "command", "comet 1", "test.comet.scores", "s", "t")
     save_record(evaluated.folder, with_value(record, "evaluations.test.external", {"comet": added}))
     fairseq.steps = [Step(output=output)]
     printed = run("evaluate", "--lenpen", "2")

@@ -64,7 +64,7 @@ def finished(tmp_path, monkeypatch):
         data=config.data_bin.evaluation_checksum("test"),
     )
     save_record(job.folder, with_value(record, "evaluations.test.setup", setup))
-    write_analysis(AnalysisFile("test", [analysis()]), job.folder / "analysis.json")
+    write_analysis(AnalysisFile("test", [analysis(data_sha256=setup.data)]), job.folder / "analysis.json")
     return job
 
 
