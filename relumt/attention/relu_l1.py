@@ -1,14 +1,17 @@
 """ReLU to a power, divided by the sum of its row (L1 norm): weights without an exponential. Shapes: B H T S D.
 
-    s_ij = w_ij^p / (Σ_l w_il^p + ε),    w_ij = ReLU(b + z_ij/p) / max(b, 1/p),    z_ij = q_i·k_j/√D,    ε = 1e-6
+    s_ij = w_ij^p / (Σ_l w_il^p + ε),    w_ij = ReLU(b + a z_ij/p) / max(b, 1/p),    z_ij = q_i·k_j/√D,    ε = 1e-6
 
-over the keys j and l visible to query i. b = 1, the default, is Tsallis's q-exponential (1988), which becomes exp(z_ij)
-for p → ∞: a score of 0 then means what it means to softmax, so attention starts out uniform, but a score of at most −p
-has a weight of exactly 0. With b = 0, s_ij is ReLU(z_ij)^p divided by its sum: the sign of a score decides. max(b, 1/p)
-cancels but for ε, which w^p would fall below if b is small and p large. Gao and Spratling 2025 (arXiv:2501.13428) find
-that softmax owes its success to the L1 norm, not to the exponential.
+over the keys j and l visible to query i. b = 1, the default, is Tsallis's q-exponential (1988), which becomes
+exp(a z_ij) for p → ∞: a score of 0 then means what it means to softmax, so attention starts out uniform, but a score of
+at most −p/a has a weight of exactly 0. With b = 0, s_ij is ReLU(z_ij)^p divided by its sum: the sign of a score
+decides. max(b, 1/p) cancels but for ε, which w^p would fall below if b is small and p large. Gao and Spratling 2025
+(arXiv:2501.13428) find that softmax owes its success to the L1 norm, not to the exponential.
 
-A row whose scores are all at most −b·p is null, as in [RL].
+For a = 1, the default, (1 + z/p)^p grows more slowly than exp(z). With a = p (exp(5/p) − 1)/5, which is 1.4 for p = 8,
+both are equal at z = 5: then it can take the place of softmax in a model that is being trained.
+
+A row whose scores are all at most −b·p/a is null, as in [RL].
 """
 
 import math
@@ -23,6 +26,7 @@ from relumt.attention.kernels.pointwise_params import POWERS_OF_RELU, PointwiseP
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 from relumt.attention.transforms import is_exporting
+from relumt.attention.variant_spec import POSITIVE
 
 EPSILON = 1e-6
 
@@ -32,7 +36,7 @@ MAX_EXPORTED_KEYS = 1 << 20
 
 @dataclass(frozen=True)
 class ReLUL1Options:
-    """Options of `relu_l1`: flags --relu-l1-power and --relu-l1-shift."""
+    """Options of `relu_l1`: flags --relu-l1-power, --relu-l1-slope and --relu-l1-shift."""
 
     power: int = field(
         default=2,
@@ -41,17 +45,18 @@ class ReLUL1Options:
             "range": (1, len(POWERS_OF_RELU)),
         },
     )
+    slope: float = field(default=1.0, metadata={"help": "a: what scores are multiplied with", "range": POSITIVE})
     shift: float = field(default=1.0, metadata={"help": "b: what is added to scores before ReLU", "range": (0.0, 1e3)})
 
 
 class L1NormalizedReLUAttention(Mechanism):
-    """ReLU(b + z/p)^p, divided by its sum.
+    """ReLU(b + a z/p)^p, divided by its sum.
 
     Args:
         num_heads: H.
         head_dim: D.
         dropout: probability of dropping a weight in training.
-        options: p and b.
+        options: p, a and b.
     """
 
     pointwise_activation = "relu"
@@ -65,8 +70,8 @@ class L1NormalizedReLUAttention(Mechanism):
         self.options = options or ReLUL1Options()
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> float:
-        """Return 1/(p max(b, 1/p) √D)."""
-        return 1 / (max(self.options.power * self.options.shift, 1.0) * math.sqrt(self.head_dim))
+        """Return a/(p max(b, 1/p) √D)."""
+        return self.options.slope / (max(self.options.power * self.options.shift, 1.0) * math.sqrt(self.head_dim))
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
         """Return b/max(b, 1/p), [1, 1, 1, 1]."""

@@ -141,7 +141,7 @@ def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def variant_settings() -> set[str]:
     """Return the names of the settings that choose mechanisms, feed-forward variants and gates, with their options."""
-    names = {"attention_gate", "attention_qk_norm"}
+    names = {"attention_gate", "attention_qk_norm", "attention_softmax_epochs"}
     for choice in VARIANT_CHOICES:
         names |= {*choice.attributes(), *choice.options()}
     return names

@@ -78,9 +78,15 @@ def build_generator(
     return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
 
 
+def begin_epoch(task: FairseqTask, epoch: int, model: Any) -> None:
+    """Tell the model which epoch of training begins, for --attention-softmax-epochs."""
+    model.set_epoch(epoch)
+
+
 iterators.EpochBatchIterator = TrainingEpochBatchIterator
 fairseq.optim.adam.get_fused_adam_class = fused_adam_class
 FairseqTask.build_generator = build_generator
+FairseqTask.begin_epoch = begin_epoch
 TranslationTask.post_validate = post_validate
 options.GenerationConfig = PenaltyGenerationConfig  # the flags
 load_extensions()

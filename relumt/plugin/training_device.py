@@ -26,6 +26,10 @@ def check_training_device(args: Namespace) -> None:
     """
     if getattr(args, "compile", False) and getattr(args, "quantization_config_path", None):
         raise UserError("--compile cannot be combined with --quantization-config-path, which replaces layers; drop one")
+    if getattr(args, "compile", False) and getattr(args, "attention_softmax_epochs", 0):
+        raise UserError(
+            "--compile cannot be combined with --attention-softmax-epochs, which exchanges layers; drop one"
+        )
     uses_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
     if getattr(args, "cpu_bf16", False):
         if uses_gpu:

@@ -92,8 +92,8 @@ def relu2(scores, n, gamma=1.0, scale="visible"):
     return [max(s, 0.0) ** 2 / factor for s in scores]
 
 
-def relu_l1(scores, n, power=2, shift=1.0):
-    weights = [(max(shift + s / power, 0.0) / max(shift, 1 / power)) ** power for s in scores]
+def relu_l1(scores, n, power=2, shift=1.0, slope=1.0):
+    weights = [(max(shift + slope * s / power, 0.0) / max(shift, 1 / power)) ** power for s in scores]
     return [w / (sum(weights) + 1e-6) for w in weights]
 
 

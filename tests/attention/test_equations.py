@@ -90,11 +90,12 @@ def test_relu_options_are_the_equation(name, equation, case, gamma, scale):
 
 
 @for_each_mechanism
-@given(case=cases(), power=st.integers(1, 16), shift=st.floats(0, 2))
-def test_relu_l1_options_are_the_equation(case, power, shift):
-    attend = oracle.weighted_sum(partial(oracle.relu_l1, power=power, shift=shift))
+@given(case=cases(), power=st.integers(1, 16), shift=st.floats(0, 2), slope=st.floats(0.1, 3))
+def test_relu_l1_options_are_the_equation(case, power, shift, slope):
+    options = {"power": power, "shift": shift, "slope": slope}
+    attend = oracle.weighted_sum(partial(oracle.relu_l1, **options))
     _, output = oracle.attend(attend, case.q, case.k, case.v, case.visible)
-    result = MECHANISMS["relu_l1"](case.H, case.D, power=power, shift=shift)(case.q, case.k, case.v, case.mask)
+    result = MECHANISMS["relu_l1"](case.H, case.D, **options)(case.q, case.k, case.v, case.mask)
     assert_close(result.output, output)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, QKNorm, cast_saturating
 from relumt.attention.mask import split_mask
+from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.tensor_cache import cached_on
 from relumt.errors import UserError
 from relumt.plugin.cpu_products import products_of_strided_tensors
@@ -40,6 +41,8 @@ class MechanismAttention(MultiheadAttention):
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
         qk_norm: one of `relumt.attention.QK_NORMS`, or None for queries and keys as they are.
+        softmax: computes in the place of `mechanism` in the first epochs of a training, or None.
+        softmax_epochs: how many epochs.
         **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
             no mechanism attends to.
 
@@ -56,17 +59,31 @@ class MechanismAttention(MultiheadAttention):
         site: str,
         gate: str | None = None,
         qk_norm: str | None = None,
+        softmax: SoftmaxAttention | None = None,
+        softmax_epochs: int = 0,
         **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
+        self.softmax = softmax
+        self.softmax_epochs = softmax_epochs
+        self.epoch = softmax_epochs + 1  # a trained model computes with the mechanism
         self.site = site
         self.qk_norm = None if qk_norm is None else QKNorm.build(qk_norm, mechanism)
-        if self.qk_norm is None:  # with it, scores do not depend on the initialization
+        if self.qk_norm is None and softmax is None:  # with QK norm, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
         self.hooks: list[tuple[Need, Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]]] = []
         self.weights_for_alignment = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of training, counted from 1."""
+        self.epoch = epoch
+
+    @property
+    def current_mechanism(self) -> Mechanism:
+        """The mechanism, or softmax in the first epochs of a training."""
+        return self.softmax if self.softmax is not None and self.epoch <= self.softmax_epochs else self.mechanism
 
     def forward(
         self,
@@ -107,7 +124,7 @@ class MechanismAttention(MultiheadAttention):
         if self.qk_norm is not None:
             q = self.qk_norm.normalize_queries(q, k.shape[2], mask)
         with products:
-            result = self.mechanism(q.to(k.dtype), k, v, mask, need)
+            result = self.current_mechanism(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
             hook(self, result, mask)
 

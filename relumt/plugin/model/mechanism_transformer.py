@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from relumt.attention import GATES, QK_NORMS
 from relumt.attention.variant_spec import flag_name
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.plugin.model.attention_log import AttentionLog
 from relumt.plugin.model.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.plugin.options import (
@@ -76,6 +76,13 @@ class MechanismTransformer(TransformerModel):
             "same for any number n of visible keys (constant) or grows with log n (default: none)",
         )
         parser.add_argument(
+            "--attention-softmax-epochs",
+            type=int,
+            default=0,
+            metavar="N",
+            help="train with softmax in the place of the mechanisms for N epochs, then with them (default: 0)",
+        )
+        parser.add_argument(
             "--log-attention-interval",
             type=int,
             metavar="N",
@@ -106,6 +113,9 @@ class MechanismTransformer(TransformerModel):
         # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
         if getattr(settings, "log_attention_interval", None) and recomputes_activations(settings):
             raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
+        softmax_epochs, num_epochs = (getattr(settings, name, 0) for name in ("attention_softmax_epochs", "max_epoch"))
+        if num_epochs and softmax_epochs >= num_epochs:
+            print_status(f"--attention-softmax-epochs {softmax_epochs} leaves no epoch of {num_epochs} without softmax")
         record_vocabulary(settings, task)
         try:
             model: MechanismTransformer = super().build_model(settings, task)

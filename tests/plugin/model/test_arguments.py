@@ -53,6 +53,7 @@ REJECTED = {
     "--attention inhibitor --inhibitor-shift nan": "--inhibitor-shift must be a number from -1e+06 to 1e+06, not nan",
     "--share-all-embeddings --decoder-embed-dim 32": "fairseq cannot build this model: --share-all-embeddings requires",
     "--log-attention-interval 5 --checkpoint-activations": "cannot observe layers under --checkpoint-activations",
+    "--attention rela_g --attention-softmax-epochs 2": "would not train the parameters of rela_g attention",
     "--bf16 --cpu": "--bf16 needs a GPU, and none was found or --cpu is set",
 }
 

@@ -7,7 +7,7 @@ import torch
 
 from relumt.errors import UserError
 from relumt.plugin.model.attention import MechanismAttention
-from tests.plugin.model.build import build, sample
+from tests.plugin.model.build import build, sample, trainer
 
 
 @pytest.mark.parametrize(("values", "kind"), [([], "constant"), (["log_n"], "log_n")])
@@ -33,6 +33,25 @@ def test_with_qk_norm_the_size_of_projections_has_no_effect():
 def test_qk_norm_without_products_of_queries_and_keys_is_refused():
     with pytest.raises(UserError, match="QK norm needs products of queries and keys, which InhibitorAttention lacks"):
         build("inhibitor", "--attention-qk-norm")
+
+
+@torch.no_grad()
+def test_softmax_takes_the_place_of_the_mechanism_in_the_first_epochs(tmp_path):
+    flags = ("--attention", "relu_l1", "--attention-softmax-epochs", "2")
+    trained = trainer(tmp_path, "--arch", "mechanism_transformer", *flags)  # begins the first epoch
+    softmax, relu, restored = (build("mechanism_transformer", *some) for some in ((), flags[:2], flags))
+    for model in (softmax, relu, restored):
+        model.load_state_dict(trained.model.state_dict())
+    net_input = sample([(4, 3), (2, 5)])["net_input"]
+
+    def logits(model):
+        return model.eval()(**net_input)[0]
+
+    assert not torch.allclose(logits(softmax), logits(relu))
+    for epoch, expected in ((1, softmax), (2, softmax), (3, relu)):
+        trained.begin_epoch(epoch)
+        assert torch.equal(logits(trained.model), logits(expected))
+    assert torch.equal(logits(restored), logits(relu)), "a trained model computes with the mechanism"
 
 
 def test_a_mask_that_is_added_hides_what_is_minus_infinity_and_adds_the_rest():
