@@ -17,7 +17,7 @@ from relumt.errors import UNPRINTABLE, UserError, quote
 Flags = dict[str, list[str]]
 
 MECHANISM_FLAGS = (
-    r"attention(-encoder|-decoder|-cross|-gate|-qk-norm)?|feedforward(-encoder|-decoder)?"
+    r"attention(-encoder|-decoder|-cross|-gate|-qk-norm|-softmax-epochs)?|feedforward(-encoder|-decoder)?"
     r"|(relu|inhibitor|memory|gated)-(?!dropout).*|no-memory-bias"
 )
 """Pattern of the flags, without leading hyphens, that select attention and feed-forward variants and their options."""
