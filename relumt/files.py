@@ -1,23 +1,20 @@
-"""Files and folders that appear complete or not at all, JSON whose format is a type, checksums, and text.
+"""Files that appear complete or not at all, JSON whose format is a type, checksums, and text.
 
-What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished, or for a folder as .NAME.unfinished. New
-content is on disk before it replaces anything, so that a crash of the machine does not lose both.
+What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished. New content is on disk before it
+replaces anything, so that a crash of the machine does not lose both.
 
 Text is read so that fairseq sees the same lines and words. fairseq splits lines at a lone carriage return, too, and
 words at all Unicode whitespace (U+00A0, U+2028, U+3000, …). Here lines end at "\\n" only, and `normalize_line` turns
 all other whitespace into plain spaces.
 """
 
-import fcntl
 import gzip
 import hashlib
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -122,73 +119,6 @@ def write_text_atomically(path: Path, text: str) -> None:
     """Write `text` to `path` in UTF-8, completely or not at all."""
     with atomic_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class StagingArea:
-    """Folders to work in: `result` becomes the requested folder, `scratch` is deleted."""
-
-    result: Path
-    scratch: Path
-
-
-@contextmanager
-def atomic_folder(out: Path) -> Iterator[StagingArea]:
-    """Yield a staging area beside `out`; its `result` replaces `out` if the block succeeds, else nothing changes.
-
-    Raises:
-        UserError: `out` cannot be written, is a file, or is the folder in which this process works; or another process
-            is making it.
-    """
-    out = out.resolve()
-    if out.is_file():
-        raise UserError(f"{out}: expected a folder or nothing, found a file; choose another --out")
-    require_writable(out.parent)
-    if Path.cwd().is_relative_to(out):
-        raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")
-    folder = out.with_name(f".{out.name}{UNFINISHED}")
-    new_folders = [folder, *(parent for parent in out.parents if not parent.exists())]
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder, out):
-        _empty(folder, out)
-        stage = StagingArea(folder / "result", folder / "scratch")
-        stage.result.mkdir()
-        stage.scratch.mkdir()
-        try:
-            yield stage
-            for path in (*stage.result.rglob("*"), stage.result):
-                sync(path)
-            if out.exists():
-                out.rename(folder / "replaced")
-            stage.result.rename(out)
-            sync(out.parent)
-        finally:
-            _empty(folder, out)
-            for new in new_folders:
-                with suppress(OSError):  # it is not empty
-                    new.rmdir()
-
-
-@contextmanager
-def _locked(folder: Path, out: Path) -> Iterator[None]:
-    """Keep other processes from a staging folder; raise UserError if one works in it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{out}: another process is making it; wait for it or stop it") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _empty(folder: Path, out: Path) -> None:
-    """Empty a staging folder; a folder that it has replaced moves back to `out` unless something is there."""
-    if (folder / "replaced").exists() and not out.exists():
-        (folder / "replaced").rename(out)
-    for path in folder.iterdir():
-        shutil.rmtree(path, ignore_errors=True)
 
 
 # JSON: readable when written, and validated completely or refused in one line

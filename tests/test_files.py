@@ -20,7 +20,6 @@ from relumt.errors import UserError
 from relumt.files import (
     atomic_file,
     atomic_files,
-    atomic_folder,
     encode_json,
     normalize_file,
     normalize_line,
@@ -29,6 +28,7 @@ from relumt.files import (
     read_lines,
     write_text_atomically,
 )
+from relumt.folders import atomic_folder
 
 
 def names_below(folder):

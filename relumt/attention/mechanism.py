@@ -22,7 +22,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.checked_calls import PointwiseResult
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.mask import UNMASKED, AttentionMask
-from relumt.attention.norms import GatedNorm, HeadMap, LayerNorm, RMSNorm
+from relumt.attention.norms import HeadMap
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
 from relumt.attention.transforms import add_to, is_in_torch_func
@@ -295,26 +295,3 @@ class Mechanism(nn.Module):
         For the analysis of norm-weighted attention, which leaves out a class that overrides `postprocess_heads` alone.
         """
         return HeadMap()
-
-
-class NormalizedHeads(Mechanism):
-    """A mechanism with a norm over the concatenated heads, to be derived from before the class of the weights.
-
-    Attributes:
-        build_norm: builds the norm over E.
-    """
-
-    build_norm: Callable[[int], RMSNorm | LayerNorm | GatedNorm]
-
-    def __init__(self, num_heads: int, head_dim: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(num_heads, head_dim, *args, **kwargs)
-        self.norm = self.build_norm(num_heads * head_dim)
-
-    def postprocess_heads(self, x: Tensor) -> Tensor:
-        """Normalize the concatenated heads [T, B, E]."""
-        normalized: Tensor = self.norm(x)
-        return normalized
-
-    def head_map(self, x: Tensor) -> HeadMap:
-        """Return the linear map that the norm is at x."""
-        return self.norm.map_at(x)

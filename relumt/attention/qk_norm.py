@@ -70,9 +70,9 @@ class QKNorm(nn.Module):
         # [H] -> [H, 1, 1]
         scale = self.scale.view(-1, 1, 1) * math.sqrt(self.head_dim)
         if self.kind == "log_n":
-            # [H, 1, 1] · [B or 1, 1, T or 1, 1] -> [B or 1, H, T or 1, 1]
             # a single key would get the score 0, and from ReLU no weight
             logs = mask.log_num_visible(q.shape[2], num_keys, exact).clamp_min(math.log(2))
+            # [H, 1, 1] · [B or 1, 1, T or 1, 1] -> [B or 1, H, T or 1, 1]
             scale = scale * (logs / math.log(USUAL_NUM_KEYS))
         return (F.normalize(exact, dim=-1) * scale).to(q.dtype)
 

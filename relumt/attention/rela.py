@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import Mechanism, NormalizedHeads
+from relumt.attention.mechanism import Mechanism
+from relumt.attention.normalized_heads import NormalizedHeads
 from relumt.attention.norms import GatedNorm, LayerNorm, RandomGainRMSNorm, RMSNorm
 
 

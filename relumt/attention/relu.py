@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import Mechanism, NormalizedHeads
+from relumt.attention.mechanism import Mechanism
+from relumt.attention.normalized_heads import NormalizedHeads
 from relumt.attention.norms import LayerNorm
 from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
 

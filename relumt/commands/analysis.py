@@ -242,9 +242,9 @@ def contrast(arguments: argparse.Namespace) -> None:
     """Measure contrastive accuracy: how often a model prefers the reference translation of a sentence to variants.
 
     A model trained with --document-length reads the sentences in their context, as far as it fits into a chunk; any
-    other model reads each sentence alone. The result is
-    JSON, with the accuracy of the majority baseline, which ignores the context. Examples of CTXPro have no variants:
-    their sentences are translated, and the accuracy is the share of translations with the expected form.
+    other model reads each sentence alone. The result is JSON, with the accuracy of the majority baseline, which ignores
+    the context. Examples of CTXPro have no variants: their sentences are translated, and the accuracy is the share of
+    translations with the expected form.
     """
     prepare_fairseq_import()
     from relumt.analysis import contrast as contrastive

@@ -8,7 +8,7 @@ from relumt.corpora.options import Options
 from relumt.corpora.prepare import prepare
 from relumt.corpora.published_corpora import Corpus
 from relumt.corpora.record import describe_files, is_up_to_date, write_record
-from relumt.files import atomic_folder
+from relumt.folders import atomic_folder
 
 CORPUS_RECORD = "corpus.json"
 """File beside the texts that describes what they were made from."""

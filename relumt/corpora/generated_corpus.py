@@ -34,7 +34,8 @@ from relumt.corpora.document_lengths import write_lengths
 from relumt.corpora.generated_grammar import Sentence, distractor, filler, introduction, pronoun_sentence
 from relumt.corpora.generated_lexicon import GENDERS, Weighted
 from relumt.errors import UserError
-from relumt.files import atomic_folder, open_text, write_lines
+from relumt.files import open_text, write_lines
+from relumt.folders import atomic_folder
 
 GRAMMAR_VERSION = 1
 """Increment it with every change that alters the corpus of a seed."""

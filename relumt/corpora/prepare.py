@@ -22,7 +22,8 @@ from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewr
 from relumt.corpora.record import PREPARE_RECORD, describe_files, dictionary_path, is_up_to_date, write_record
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError, print_status
-from relumt.files import Rewrite, StagingArea, atomic_folder, file_sha256, normalize_file
+from relumt.files import Rewrite, file_sha256, normalize_file
+from relumt.folders import StagingArea, atomic_folder
 from relumt.installation import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
 
 PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")

@@ -23,7 +23,8 @@ from relumt.corpora.published_texts import ParallelText, PublishedText, copy_tex
 from relumt.corpora.record import Scalar
 from relumt.corpora.tokenization import lowercase, normalize_punctuation, tokenize
 from relumt.errors import print_status
-from relumt.files import StagingArea, normalize_line, read_clean_lines, write_lines
+from relumt.files import normalize_line, read_clean_lines, write_lines
+from relumt.folders import StagingArea
 
 NEITHER_LETTER_NOR_DIGIT = re.compile(r"[\W_]+")
 

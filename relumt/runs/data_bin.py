@@ -17,7 +17,8 @@ from typing import Literal
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.record import PREPARE_RECORD, dictionary_path
 from relumt.errors import UserError
-from relumt.files import atomic_folder, encode_json, file_sha256, load_text, read_json
+from relumt.files import encode_json, file_sha256, load_text, read_json
+from relumt.folders import atomic_folder
 from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]

@@ -12,7 +12,7 @@ from relumt.corpora.published_corpora import CORPORA
 from relumt.corpora.published_files import SOURCES, Source
 from relumt.corpora.published_texts import FORMS, PublishedText, copy_texts
 from relumt.errors import UserError
-from relumt.files import atomic_folder
+from relumt.folders import atomic_folder
 from tests.corpora.published_cases import LINES, write_published, write_tar
 
 WMT = [name for name in CORPORA if name.startswith("wmt")]

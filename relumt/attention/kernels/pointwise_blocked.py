@@ -16,6 +16,7 @@ from torch import Tensor
 from relumt.attention.dropout import LEVELS, dropout_noise
 from relumt.attention.kernels import pointwise_operator
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams, exponent
+from relumt.attention.mask import AttentionMask
 from relumt.attention.precision import cast_saturating
 
 BLOCK_WEIGHTS = 1 << 19
@@ -42,7 +43,7 @@ def attend(
     Half precision is computed in float32. Second derivatives and `torch.func` need RELUMT_KERNELS=reference.
     """
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
-    k, v = (x if key_mask is None else x.where(key_mask[:, None, :, None], 0) for x in (k, v))
+    k, v = map(AttentionMask(key_mask).zero_padding, (k, v))
     output, weight_sum, w_log_w = pointwise_operator.attend(
         q, k, v, params, key_mask, is_causal, dropout_p, row_sums, q.dtype, "pointwise_blocked"
     )

@@ -41,10 +41,8 @@ class MechanismAttention(MultiheadAttention):
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
         qk_norm: one of `relumt.attention.QK_NORMS`, or None for queries and keys as they are.
-        softmax: computes in the place of `mechanism` in the first epochs of a training, or None.
-        softmax_epochs: how many epochs.
-        **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
-            no mechanism attends to.
+        softmax_epochs: for how many epochs of a training softmax takes the place of `mechanism`.
+        **fairseq_kwargs: of `MultiheadAttention`, but `add_bias_kv` and `add_zero_attn`: no mechanism sees their keys.
 
     Attributes:
         hooks: what `hooks.py` calls after each forward pass, and what it needs the mechanism to return.
@@ -59,18 +57,17 @@ class MechanismAttention(MultiheadAttention):
         site: str,
         gate: str | None = None,
         qk_norm: str | None = None,
-        softmax: SoftmaxAttention | None = None,
         softmax_epochs: int = 0,
         **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
-        self.softmax = softmax
         self.softmax_epochs = softmax_epochs
+        self.softmax = SoftmaxAttention(num_heads, self.head_dim, mechanism.dropout) if softmax_epochs else None
         self.epoch = softmax_epochs + 1  # a trained model computes with the mechanism
         self.site = site
         self.qk_norm = None if qk_norm is None else QKNorm.build(qk_norm, mechanism)
-        if self.qk_norm is None and softmax is None:  # with QK norm, scores do not depend on the initialization
+        if self.qk_norm is None and not softmax_epochs:  # with QK norm, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
         self.hooks: list[tuple[Need, Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]]] = []
@@ -79,11 +76,6 @@ class MechanismAttention(MultiheadAttention):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of training, counted from 1."""
         self.epoch = epoch
-
-    @property
-    def current_mechanism(self) -> Mechanism:
-        """The mechanism, or softmax in the first epochs of a training."""
-        return self.softmax if self.softmax is not None and self.epoch <= self.softmax_epochs else self.mechanism
 
     def forward(
         self,
@@ -123,8 +115,9 @@ class MechanismAttention(MultiheadAttention):
             need |= hook_need
         if self.qk_norm is not None:
             q = self.qk_norm.normalize_queries(q, k.shape[2], mask)
+        mechanism = self.softmax if self.softmax and self.epoch <= self.softmax_epochs else self.mechanism
         with products:
-            result = self.current_mechanism(q.to(k.dtype), k, v, mask, need)
+            result = mechanism(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
             hook(self, result, mask)
 
@@ -138,7 +131,7 @@ class MechanismAttention(MultiheadAttention):
         if not return_weights:
             return output, None
         if result.weights is None:
-            name = type(self.mechanism).__name__
+            name = type(mechanism).__name__
             raise UserError(f"{name} has no attention weights to align with; drop --print-alignment")
         # [B/beam, H, beam, T, S] -> [H, B/beam, beam, T, S] -> [H, B, T, S]
         weights = self._split_beam(result.weights, T).transpose(0, 1).flatten(1, 2)
@@ -265,16 +258,14 @@ class MechanismAttention(MultiheadAttention):
         if torch.is_grad_enabled() or not all(map(is_plain_linear, projections)):
             return None
         if "qkv_projection" not in cache:
-            has_bias = self.q_proj.bias is not None
-            bias = torch.cat([projection.bias for projection in projections]) if has_bias else None
+            bias = None if self.q_proj.bias is None else torch.cat([projection.bias for projection in projections])
             cache["qkv_projection"] = torch.cat([projection.weight for projection in projections]), bias
         weight, bias = cache["qkv_projection"]
         return weight, bias
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project query [T, B, E], key and value [S, B, E] to q [B, H, T, D], k and v [B, H, S, D]."""
-        q, v = self._split_heads(self.q_proj(query)), self._split_heads(self.v_proj(value))
-        return q, self._project_keys(key), v
+        return self._split_heads(self.q_proj(query)), self._project_keys(key), self._split_heads(self.v_proj(value))
 
     def _project_keys(self, key: Tensor) -> Tensor:
         """[S, B, E] -> [B, H, S, D], normalized with QK norm."""

@@ -14,7 +14,6 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from relumt.attention.dropout import dropout
-from relumt.attention.softmax import SoftmaxAttention
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.cache import IncrementalState
 from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
@@ -23,10 +22,9 @@ from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq_kwargs: Any) -> MechanismAttention:
     """Build the attention module that `cfg` asks for at `site`; `fairseq_kwargs` go to fairseq's MultiheadAttention."""
     num_heads = cfg.encoder.attention_heads if site == "encoder" else cfg.decoder.attention_heads
-    sizes = num_heads, embed_dim // num_heads, cfg.attention_dropout
-    mechanism = ATTENTION_CHOICE.build(cfg, site, *sizes)
+    mechanism = ATTENTION_CHOICE.build(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
     softmax_epochs = getattr(cfg, "attention_softmax_epochs", 0)
-    if softmax_epochs and any(True for _ in mechanism.parameters()):
+    if softmax_epochs and list(mechanism.parameters()):
         name = ATTENTION_CHOICE.name_at(cfg, site)
         raise ValueError(f"--attention-softmax-epochs would not train the parameters of {name} attention")
     return MechanismAttention(
@@ -36,7 +34,6 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq
         site=site,
         gate=getattr(cfg, "attention_gate", None),
         qk_norm=getattr(cfg, "attention_qk_norm", None),
-        softmax=SoftmaxAttention(*sizes) if softmax_epochs else None,
         softmax_epochs=softmax_epochs,
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,

@@ -22,7 +22,8 @@ from torch import Tensor
 
 import relumt
 from relumt.errors import UserError
-from relumt.files import atomic_folder, file_sha256, read_json
+from relumt.files import file_sha256, read_json
+from relumt.folders import atomic_folder
 from relumt.plugin.checkpoints.loading import (
     empty_training_state,
     fairseq_config,
