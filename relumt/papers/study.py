@@ -23,8 +23,8 @@ BEST_MODELS = ("relu2former", "relu2former_gated", "reluformer")
 validation BLEU in the study on Multi30k (docs/results/relu_or_softmax.md), because validation loss ranks models
 differently. Each has three seeds there."""
 
-GAP_MODELS = ("softmax", "softmax_qk_norm", "relu_l1_p8_qk_norm", "relu_l1_p8_qk_log_n")
-"""docs/gap-plan.md: softmax, also with what is not specific to ReLU, and the two models that its pruning left."""
+GAP_MODELS = ("softmax", "softmax_qk_norm", "relu_l1_p8_qk_norm", "relu_l1_p8_qk_log_n", "softmax_to_relu_l1")
+"""docs/gap-plan.md: softmax, also with what is not specific to ReLU, and the models that its pruning left."""
 
 SITE_MODELS = {
     "softmax": "softmax",
