@@ -110,11 +110,12 @@ def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
 
 def load_models(args: argparse.Namespace) -> dict[str, Any]:
     """Load the models and the test set for translation."""
-    from relumt.runs.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model, with_texts
 
     loaded_models = {}
     for model in args.models:
-        loaded, _ = load_model(first_run(args.runs, args.dataset, model), None, cpu=False)
+        run = first_run(args.runs, args.dataset, model)
+        loaded, _ = load_model(run, with_texts(run, None), cpu=False)
         loaded.load_subset("test")
         loaded.model.make_generation_fast_()
         loaded_models[model] = loaded
