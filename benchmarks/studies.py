@@ -12,8 +12,9 @@ calibration          how often a model predicts the next token of the references
                      error is the expected calibration error (Guo et al. 2017, Eq. 3): |accuracy − confidence| in 15
                      equal intervals of confidence, weighted by their numbers of tokens
 by-length            by source length: the loss of the references' tokens, and for each site the largest weight of an
-                     attention row divided by the sum of its weights, its entropy in nats, and how many rows are null:
-                     means over rows (the first two: those that are not null), heads and layers
+                     attention row divided by the sum of its weights, its entropy in nats, how many rows are null, and
+                     the share of visible keys whose weight is exactly 0: means over rows (the first two: those that
+                     are not null), heads and layers
 bleu-by-length       tokenized BLEU of the validation set by the number of source words, with the chosen length penalty
 filtering            how well the null rate tells translations from noise, compared with cross-entropy ([RL] §5.2):
                      the probability that a pair with another pair's target gets a higher score (AUC), and the precision
@@ -34,7 +35,7 @@ from timing import print_origin
 from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.attention.metrics.attention_metrics import entropy, is_null_row, normalize
+from relumt.attention.metrics.attention_metrics import entropy, is_null_row, normalize, sparsity
 from relumt.errors import UserError, exit_on_user_error
 from relumt.installation import prepare_fairseq_import
 from relumt.plugin.options import SITES
@@ -44,7 +45,7 @@ MAX_TOKENS = 4096
 BATCH_SIZE = 50
 INTERVALS = 15
 RECALLS = (0.5, 0.8, 0.9, 0.95)
-ROW_MEASURES = ("largest share", "entropy", "null rows")
+ROW_MEASURES = ("largest share", "entropy", "null rows", "zeros")
 
 Row = list[str]
 
@@ -120,9 +121,12 @@ def by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
             ) -> None:  # fmt: skip
                 if result.weights is None or attention.mechanism.has_negative_weights:
                     raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
-                rows = select_rows(result.weights, mask, *tokens[attention.site], reader.unit).weights
-                is_null = is_null_row(rows)
-                values = normalize(rows).amax(-1), entropy(rows).masked_fill(is_null, math.nan), is_null.float()
+                selected = select_rows(result.weights, mask, *tokens[attention.site], reader.unit)
+                rows, is_null = selected.weights, is_null_row(selected.weights)
+                values = (
+                    normalize(rows).amax(-1), entropy(rows).masked_fill(is_null, math.nan), is_null.float(),
+                    sparsity(rows, selected.visible.sum(-1)),
+                )  # fmt: skip
                 for measure, value in zip(ROW_MEASURES, values, strict=True):
                     means[attention.site][name].add(measure, value)
 

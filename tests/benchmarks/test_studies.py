@@ -24,7 +24,7 @@ def test_studies_of_a_model(run, data, tmp_path):
     assert rows[0][3] == rows[0][5] == "1.000"  # a single source token has all the weight
     for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True):
         assert 1 / length < float(row[3]) < 1 and math.log(length) / 2 < float(row[6]) < math.log(length) + 1e-3
-        assert row[9:] == ["0.000"] * 3  # softmax has no null rows
+        assert row[9:] == ["0.000"] * 6  # softmax has neither null rows nor zeros
     ((_, tokens, *values),) = run("studies.py", "calibration", checkpoint, "--data", data)
     bits, accuracy, confidence, error = (float(value.rstrip("%")) for value in values)
     assert int(tokens) == 4 * sum(target for _, target in LENGTHS)
