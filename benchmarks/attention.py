@@ -7,12 +7,13 @@
         --tokens 4200 --heads 4 --lengths 8 14 28 64 128 --padding 0.17
 
 A system is a mechanism, or one of its implementations: "softmax" is `scaled_dot_product_attention` where relumt uses
-it, "softmax, flash" and so on one of its backends, "softmax, explicit" scores, weights and product, and "relu, unfused"
-ReLU attention by PyTorch's operators. Each round runs every system once, so that what slows the machine slows all of
-them. Reported are median times, by the GPU's clock if there is one; the median of the paired ratios to the baseline
-with its 95% interval; peak memory; and its ratio. Lower is better. Times include what a mechanism does to the
-concatenated heads (ReLA's norm). Forward passes are those of inference, so the other two are not their sum. What cannot
-run is left out, and the reason is printed, as is what takes longer than MAX_SECONDS on a GPU.
+it, on a GPU with cuDNN, as training with --compile has it; "softmax, flash" and so on one of its backends, "softmax,
+explicit" scores, weights and product, and "relu, unfused" ReLU attention by PyTorch's operators. Each round runs every
+system once, so that what slows the machine slows all of them. Reported are median times, by the GPU's clock if there is
+one; the median of the paired ratios to the baseline with its 95% interval; peak memory; and its ratio. Lower is better.
+Times include what a mechanism does to the concatenated heads (ReLA's norm). Forward passes are those of inference, so
+the other two are not their sum. What cannot run is left out, and the reason is printed, as is what takes longer than
+MAX_SECONDS on a GPU.
 """
 
 import argparse

@@ -31,7 +31,7 @@ from relumt.process import ArgumentParser, positive_integer, whole_number
 from relumt.runs.dataset_config import configs_folder, require_dataset, require_model
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, join_flag_values
-from relumt.runs.record import RunRecord, load_record
+from relumt.runs.record import RunRecord, find_data_bin, load_record
 
 GROUPS = 10
 
@@ -177,10 +177,10 @@ def recorded_flags(record: RunRecord) -> list[str]:
 
 def training_speeds(args: argparse.Namespace, device: Device) -> timing.Speeds:
     """Return the speed of training steps by model; all train on the batches of the first."""
-    records = load_records(args)
-    arguments = {
-        model: timing.relumt_arguments(record.data_bin, recorded_flags(record)) for model, record in records.items()
-    }
+    arguments = {}
+    for model, record in load_records(args).items():
+        data_bin = find_data_bin(first_run(args.runs, args.dataset, model), record)
+        arguments[model] = timing.relumt_arguments(str(data_bin), recorded_flags(record))
     reference = arguments[args.models[0]]
     on_device = {model: [*own, *device.train_flags()] for model, own in arguments.items()}
     measured = timing.measure_in_turns(on_device, reference, WARM_UP, args.steps, torch.get_num_threads())

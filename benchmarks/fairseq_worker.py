@@ -139,6 +139,7 @@ class FairseqSystem:
             config = deepcopy(self.trainer.cfg)
             config.common.bf16 = getattr(config.criterion, "cpu_bf16", False)
             self.trainer.model.prepare_for_inference_(config)
+            self.trainer.model.set_epoch(sys.maxsize)  # with --attention-softmax-epochs, not its softmax
             self.trainer.model.eval()
             self.is_prepared_for_inference = True
 

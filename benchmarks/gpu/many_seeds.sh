@@ -4,7 +4,7 @@
 #
 #   RUNS       folder for the runs: with the same one, a second call continues the first
 #   TABLE      gap_iwslt14: 30% of IWSLT14 instead
-#   COMPILE    1: train with --compile
+#   COMPILE    1: train with --compile all models that can
 #   HELD_OUT   plain source text, a sentence per line, that all models translate when all are trained
 #
 # OUT/runs.tar.gz gets run.json, the logs and the translations (held_out.txt in the folder of a run).
@@ -25,7 +25,7 @@ else
     preset=small
     grid+=(--seeds {1..10} --jobs-per-gpu 10)
 fi
-[[ -z ${COMPILE:-} ]] || grid+=(--flags --compile)
+[[ -z ${COMPILE:-} ]] || grid+=(--only softmax softmax_qk_norm relu_l1_p8_qk_norm relu_l1_p8_qk_log_n --flags --compile)
 if step "Training and translation" "$python" -P -m relumt.cli grid "$table" --preset "$preset" "${grid[@]}" &&
     [[ -n $held_out ]]; then
     translate="\"$python\" -P -m relumt.cli translate \"\$0\" <\"$held_out\" >\"\$0/held_out.txt\""

@@ -50,9 +50,10 @@ def test_a_figure_with_analysis(smoke):
 
 @pytest.mark.slow
 def test_tables_of_documents_and_of_speeds(smoke):
-    folder = smoke("reluformer_table6", "rela_figure2", "reluformer_table1")
+    folder = smoke("reluformer_table6", "rela_figure2", "rela_table2", "reluformer_table1")
     documents = (folder / "reluformer_table6.md").read_text()
     assert "| transformer | 31.19 |" in documents and "smoke_documents: test set, seeds 1" in documents
+    assert "training, 3 steps" in (folder / "rela_table2.md").read_text()
     assert "decoding with beam 1" in (folder / "rela_figure2.md").read_text()
     assert "| ffn_swiglu | " in (folder / "reluformer_table1.md").read_text()
     trained = {path.parent.name for path in folder.glob("runs/smoke*/*/1")}
