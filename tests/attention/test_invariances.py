@@ -1,7 +1,5 @@
 """What must hold for every mechanism. The tests run over the registry: a new mechanism needs no test of its own."""
 
-import dataclasses
-
 import pytest
 import torch
 from hypothesis import given
@@ -34,51 +32,6 @@ def test_needing_more_changes_no_output_and_weights_are_zero_at_hidden_keys(name
         assert torch.all(everything.weights.masked_select(~case.visible) == 0)
     if everything.row_stats is not None:
         torch.testing.assert_close(everything.row_stats.weight_sum, everything.weights.sum(-1))
-
-
-@every_attention
-@given(case=cases(dtype=torch.float32))
-@for_each_mechanism
-def test_a_step_of_incremental_decoding_is_a_row_of_the_causal_pass(name, case):
-    S = case.k.shape[2]
-    square = dataclasses.replace(case, q=case.k.flip(-1), mask=AttentionMask(is_causal=True))
-    full = attend(name, square).output
-    for i in range(S):
-        prefix = slice(0, i + 1)
-        step = dataclasses.replace(
-            square, q=square.q[:, :, i : i + 1], k=case.k[:, :, prefix], v=case.v[:, :, prefix], mask=AttentionMask()
-        )
-        torch.testing.assert_close(attend(name, step).output[:, :, 0], full[:, :, i], rtol=1e-5, atol=1e-5)
-
-
-@every_attention
-@given(case=cases(dtype=torch.float32), padding=st.integers(1, 4))
-@for_each_mechanism
-def test_padding_changes_nothing(name, case, padding):
-    plain = dataclasses.replace(case, mask=AttentionMask())
-    B, _, S, _ = case.k.shape
-    key_mask = torch.ones(B, S + padding, dtype=torch.bool)
-    key_mask[:, :padding] = False
-
-    def padded(x):
-        return torch.cat([torch.full_like(x[:, :, :1], 7.0).expand(-1, -1, padding, -1), x], dim=2)
-
-    longer = dataclasses.replace(case, k=padded(case.k), v=padded(case.v), mask=AttentionMask(key_mask))
-    torch.testing.assert_close(attend(name, longer).output, attend(name, plain).output, rtol=1e-5, atol=1e-5)
-
-
-@every_attention
-@given(case=cases(dtype=torch.float32))
-@for_each_mechanism
-def test_batch_neighbors_change_nothing(name, case):
-    batch = attend(name, case).output
-    for b in range(case.q.shape[0]):
-        one = slice(b, b + 1)
-        key_mask = None if case.mask.key_mask is None else case.mask.key_mask[one]
-        alone = dataclasses.replace(
-            case, q=case.q[one], k=case.k[one], v=case.v[one], mask=dataclasses.replace(case.mask, key_mask=key_mask)
-        )
-        torch.testing.assert_close(attend(name, alone).output, batch[one], rtol=1e-5, atol=1e-5)
 
 
 @every_attention
@@ -117,22 +70,6 @@ def test_gradients_are_those_of_the_function(name):
         return tuple(value for value in values if value is not None)
 
     assert torch.autograd.gradcheck(outputs_and_statistics, (q, k, v))
-
-
-@every_mechanism
-@given(case=cases(dtype=torch.float32, longest=2), need=st.sampled_from([Need.NOTHING, Need.ROW_STATS | Need.WEIGHTS]))
-@for_each_mechanism
-def test_queries_with_no_or_one_visible_key_are_finite(name, need, case):
-    q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
-    result = MECHANISMS[name](case.H, case.D)(q, k, v, case.mask, need)
-    sees_nothing = ~case.visible.any(-1).squeeze(1)
-    assert torch.all(result.output.transpose(1, 2)[sees_nothing] == 0)
-    loss = result.output.sum()
-    if result.row_stats is not None:
-        loss = loss + result.row_stats.entropy.sum() + result.row_stats.log_weight_sum.abs().sum()
-    loss.backward()
-    for tensor in (result.output, q.grad, k.grad, v.grad):
-        assert tensor.isfinite().all()
 
 
 @every_attention
@@ -213,18 +150,6 @@ def test_a_nan_reaches_the_output_of_its_query_and_no_other(name):
 def test_impossible_sizes_and_options_are_refused(name, sizes, options, message):
     with pytest.raises(ValueError, match=message):
         MECHANISMS[name](*sizes, **options)
-
-
-@every_attention
-@pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)], ids=str)
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_empty_batches_queries_and_keys_give_zeros(name, is_causal, sizes):
-    B, T, S = sizes
-    q, k = (torch.randn(B, 2, n, 4, requires_grad=True) for n in (T, S))
-    for key_mask in (None, torch.ones(B, S, dtype=torch.bool)):
-        output = MECHANISMS[name](2, 4)(q, k, k, AttentionMask(key_mask, is_causal)).output
-        assert output.shape == (B, 2, T, 4) and output.eq(0).all()
-        output.sum().backward()
 
 
 @pytest.mark.parametrize("name", ["entmax15", "entmax_learned"])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from relumt.papers.inhibitor import circuits
 from relumt.papers.inhibitor.table3 import LENGTHS
@@ -95,36 +94,3 @@ def test_the_reserved_bits_hold_sums_of_weighted_values_and_what_concrete_square
     _, _, (_, centered) = score_extremes(n)
     assert circuits.weight_table(centered, n) + circuits.MAX_INPUT < 2 ** (circuits.PRODUCT_BITS - 1)
     assert circuits.MAX_INPUT * largest_weight_sum(n) < 2 ** (circuits.OUTPUT_BITS - 1)
-
-
-# Table "softmax" of docs/results/inhibitor_tables.json: errors of a weight (mean, largest) and of an output, its size.
-ERRORS = {
-    2: (0.043, 0.33, 0.11, 1.24),
-    4: (0.026, 0.27, 0.09, 0.90),
-    8: (0.022, 0.28, 0.11, 0.64),
-    16: (0.024, 0.27, 0.17, 0.45),
-}
-
-
-def weights_and_softmax(scores):
-    """Return the circuit's weights and softmax, [rows, n], of integer scores."""
-    n = scores.shape[1]
-    log_sums = circuits.log_sum_table(circuits.exp_table(scores).sum(axis=1), n)
-    weights = circuits.weight_table(scores - log_sums[:, None], n) / circuits.MAX_WEIGHT
-    return weights, torch.softmax(circuits.SCORE_STEP * torch.tensor(scores, dtype=torch.float64), dim=1).numpy()
-
-
-@pytest.mark.parametrize("n", LENGTHS)
-def test_the_error_against_softmax_is_as_documented(n):
-    generator = np.random.default_rng(7)
-    q, k, v = (generator.integers(-circuits.MAX_INPUT, circuits.MAX_INPUT + 1, (10_000, n, 2)) for _ in range(3))
-    weights, softmax = weights_and_softmax(np.einsum("bd,bjd->bj", q[:, 0], k))
-    outputs, expected = (np.einsum("bj,bjd->bd", x, v) for x in (weights, softmax))
-    mean, largest, output_error, output_size = ERRORS[n]
-    assert np.abs(weights - softmax).mean() == pytest.approx(mean, abs=0.001)
-    assert np.abs(outputs - expected).mean() == pytest.approx(output_error, abs=0.008)
-    assert np.abs(expected).mean() == pytest.approx(output_size, abs=0.02)
-    scores = range(-circuits.MAX_SCORE, circuits.MAX_SCORE + 1)
-    rows = [[first] * m + [second] * (n - m) for first in scores for second in scores for m in {1, n // 2}]
-    weights, softmax = weights_and_softmax(np.array(rows))
-    assert np.abs(weights - softmax).max() == pytest.approx(largest, abs=0.006)
