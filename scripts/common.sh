@@ -6,7 +6,6 @@
 #   CONFIGS        folder with datasets/ and models.toml (default: the checkout's configs)
 #   PRECISION      fp32, fp16 or bf16 for training (default: fp16 on a GPU, fp32 on a CPU)
 #   FORCE          1: continue a run that was started with other settings, and record the change
-#   ONE_BY_ONE     1: if the translation of documents loses separators, translate those sentences one by one
 #   RELUMT_KERNELS which implementation of attention is used (default: auto; docs/kernels.md)
 #   PYTHON         a Python with relumt's requirements (default: the checkout's .venv, else python3)
 #
@@ -86,7 +85,6 @@ run_stages() {
     local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")
     [[ -z ${PRECISION:-} ]] || settings+=("--precision=$PRECISION")
-    ! is_on ONE_BY_ONE || settings+=(--one-by-one)
     ! is_on FORCE || settings+=(--force)
     exec "$python" -P -m relumt.cli run "${stages[@]}" "${settings[@]}" -- "$@"
 }

@@ -46,7 +46,6 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=whole_number, default=1, help="random seed, part of the run's path (default: 1)")
     add("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
     add("--precision", choices=PRECISIONS, help="of training (default: fp16 on a GPU, fp32 on a CPU)")
-    add("--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence")
     add("--force", action="store_true", help="continue with other settings than the recorded ones, and record that")
     add("--dry-run", action="store_true", help="print fairseq's commands instead of running them")
     add("--verbose", action="store_true", help="print all that fairseq logs, instead of its progress")
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     dataset, model, *flags = words
     config = resolve_run_config(dataset, model, arguments.seed, arguments.configs, arguments.runs, arguments.data_bin)
     device = find_device(arguments.precision)
-    request = Request(device, arguments.data_bin, arguments.force, arguments.one_by_one, dry_run, verbose)
+    request = Request(device, arguments.data_bin, arguments.force, dry_run, verbose)
     generate_flags = [] if arguments.train else flags
     if arguments.train:
         train(config, request, flags)
@@ -180,8 +179,6 @@ def add_score_documents_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ref", type=Path, required=True, help="references, one sentence per line")
     add("--docs", type=Path, required=True, help="number of sentences in each document, one per line")
     add("--separator", default="", help="token between the sentences of a chunk")
-    sentences_help = "translations of single sentences, for chunks that lost separators"
-    add("--sentences", type=Path, help=sentences_help)
     tokenizers = ["none", "13a", "zh", "char"]
     add("--tokenize", default="13a", choices=tokenizers, help="sacreBLEU's tokenizer (default: 13a)")
     add("--lowercase", action="store_true", help="ignore case")
@@ -195,14 +192,11 @@ def score_documents(arguments: argparse.Namespace) -> None:
     """
     from sacrebleu.metrics import BLEU
 
-    from relumt.corpora.bitext import check_line_counts
     from relumt.corpora.document_lengths import read_document_lengths, read_lengths
     from relumt.plugin.tasks import document_chunks
     from relumt.runs.scores import corpus_score
 
     separator = arguments.separator
-    if arguments.sentences and not separator:
-        raise UserError("--sentences replaces chunks that lost separators; name the separator with --separator")
     hypotheses = [document_chunks.detach_separators(line, separator) for line in load_text(arguments.hyp)]
     references = load_text(arguments.ref)
     documents = read_document_lengths(arguments.docs, len(references))
@@ -211,10 +205,6 @@ def score_documents(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.hyp} has {len(hypotheses)} lines, but {arguments.chunks} has {len(chunks)}")
     counts = document_chunks.chunks_per_document(chunks, documents)
     mismatches = document_chunks.find_mismatches(hypotheses, chunks, separator)
-    if arguments.sentences:
-        sentences = load_text(arguments.sentences)
-        check_line_counts((arguments.sentences, arguments.ref), (len(sentences), len(references)))
-        hypotheses = document_chunks.replace_mismatches(hypotheses, chunks, separator, sentences)
     metric = BLEU(tokenize=arguments.tokenize, lowercase=arguments.lowercase, force=True)
     joined = document_chunks.join_groups(
         [document_chunks.remove_separators(chunk, separator) for chunk in hypotheses], counts

@@ -91,7 +91,6 @@ def _translation_flags(evaluation: Evaluation) -> dict[str, str]:
 EVALUATION: Aspects = {
     "the test set (references)": _test_aspect(lambda test: test.references_sha256),
     "the test set (sources, references or subsets)": _test_aspect(lambda test: test.setup.data),
-    "ONE_BY_ONE": _test_aspect(lambda test: int(test.setup.one_by_one)),
     "the flags of translation": _test_aspect(_translation_flags),
     "the checkpoint that translates": _test_aspect(lambda test: test.setup.checkpoint),
 }

@@ -1,7 +1,7 @@
 """The translated chunks of a test set, and the documents and sentences in them, paired with references."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from relumt.corpora.document_lengths import read_document_lengths
@@ -12,7 +12,6 @@ from relumt.plugin.tasks.document_chunks import (
     find_mismatches,
     join_groups,
     remove_separators,
-    replace_mismatches,
     split_chunk,
     split_chunks,
 )
@@ -43,16 +42,6 @@ class Chunks:
     def mismatches(self) -> list[int]:
         """The indices of the chunks with a wrong number of separators; none without separators."""
         return find_mismatches(self.lines, self.lengths, self.separator) if self.separator else []
-
-    def rebuilt(self, single_sentences: GeneratedOutput) -> "Chunks":
-        """Return the chunks with those that lost separators rebuilt from translations of single sentences.
-
-        Raises:
-            UserError: a sentence was not translated.
-        """
-        sentences = lines_in_order(single_sentences.hypotheses, sum(self.lengths), self.subset)
-        detached = [detach_separators(line, self.separator) for line in sentences]
-        return replace(self, lines=replace_mismatches(self.lines, self.lengths, self.separator, detached))
 
 
 def load_chunks(data_bin: DataBin, setup: EvaluationSetup, generated: GeneratedOutput) -> Chunks:

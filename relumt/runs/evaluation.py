@@ -4,7 +4,6 @@ If the dataset leaves the length penalty open, it is chosen on the validation se
 hypotheses, so the n-best lists of one translation serve for all its values.
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,7 @@ from relumt.runs.flags import Facts, Flags, differences, join_flag_values
 from relumt.runs.launch import FairseqCommand, failure, locked, print_command, run_fairseq
 from relumt.runs.record import RunRecord, save_record
 from relumt.runs.run_config import RunConfig, averaged_checkpoint, best_checkpoint, has_checkpoints, num_averaged
-from relumt.runs.scores import (
-    SINGLE_SENTENCES,
-    bleu_of_output,
-    generate_log,
-    generate_output,
-    score_output,
-)
+from relumt.runs.scores import bleu_of_output, generate_log, generate_output, score_output
 from relumt.runs.training import Request, accept_or_refuse, report_end, require_vocabulary, trained_record
 from relumt.runs.translations import GeneratedOutput, read_generated
 
@@ -54,7 +47,7 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
     original = "the run's training; set DATA_BIN to the original data-bin, or RUNS to another folder to train again"
     require_vocabulary(config.data_bin, record.provenance.dictionaries, original)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
-    check_flags(config, request, flags, record.provenance.flags)
+    check_flags(config, flags, record.provenance.flags)
     if not has_checkpoints(config.folder) and is_translated_as_asked(config, record, flags):
         print_status(f"{config.folder}: evaluated already, and its checkpoints were deleted")
         return
@@ -73,18 +66,12 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
             return
         record = accept_environment(config, request, record, setup)
         translate(config, request, setup, flags, config.folder)
-        if request.one_by_one:
-            translate_one_by_one(config, request, setup, flags)
         score(config, record, setup)
 
 
-def check_flags(config: RunConfig, request: Request, flags: Flags, trained: Mapping[str, str]) -> None:
+def check_flags(config: RunConfig, flags: Flags, trained: Mapping[str, str]) -> None:
     """Raise UserError if flags of translation have no effect, or the data-bin lacks a subset."""
     config.data_bin.require_subset(subset_name(flags))
-    if request.one_by_one and not trained.get("--document-separator"):
-        raise UserError(
-            f"{config.folder}: ONE_BY_ONE=1 needs a model trained with --document-separator; unset ONE_BY_ONE"
-        )
     if translation_precision(flags) == "bf16" and trained.get("--arch", "").startswith("transformer"):
         raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
     if config.dataset_config.penalties_to_compare(flags):
@@ -121,7 +108,6 @@ def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> Ev
         checkpoint=checkpoint.name,
         checkpoint_sha256=file_sha256(checkpoint),
         environment=current_environment(request.device).in_precision(translation_precision(flags)),
-        one_by_one=request.one_by_one,
     )
 
 
@@ -149,20 +135,6 @@ def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags
     command = generate_command(config, request, flags, setup.checkpoint, folder)
     if status := run_fairseq("generate", command, append=False):
         raise failure("generate", command, status)
-
-
-def translate_one_by_one(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags) -> None:
-    """Translate single sentences if translated chunks have another number of separators than their sources."""
-    shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
-    from relumt.runs.document_translations import load_chunks
-
-    generated = read_generated(generate_output(config.folder, setup))
-    if mismatches := load_chunks(config.data_bin, setup, generated).mismatches:
-        print_status(
-            f"{config.folder}: {len(mismatches)} translated chunks have a different number of separators than their "
-            "source; translating sentences one by one"
-        )
-        translate(config, request, setup, flags | {"--document-length": ["1"]}, config.folder / SINGLE_SENTENCES)
 
 
 def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
@@ -201,7 +173,7 @@ def choose_length_penalty(
     candidates = config.dataset_config.penalties_to_compare(flags)
     if not candidates:
         return record, None
-    setup = describe_evaluation(config, replace(request, one_by_one=False), search_flags(flags))
+    setup = describe_evaluation(config, request, search_flags(flags))
     found = record.length_penalty_search
     if found and not differences(found.setup.facts(), setup.facts()) and found.choice.values == sorted(candidates):
         return record, found.choice

@@ -107,7 +107,6 @@ class EvaluationSetup:
         checkpoint: name of the checkpoint's file.
         checkpoint_sha256: its SHA-256.
         environment: software and hardware.
-        one_by_one: whether the sentences of documents that lost a separator are translated one by one.
         length_penalty: how --lenpen was chosen; None if the dataset or the user gave it, or left it to fairseq.
     """
 
@@ -117,7 +116,6 @@ class EvaluationSetup:
     checkpoint: Name
     checkpoint_sha256: str
     environment: Environment
-    one_by_one: bool
     length_penalty: LengthPenaltyChoice | None = None
 
     def facts(self) -> Facts:
@@ -128,7 +126,6 @@ class EvaluationSetup:
             "data": self.data,
             "checkpoint": self.checkpoint,
             "checkpoint sha256": self.checkpoint_sha256,
-            "one by one": self.one_by_one,
             "choice of --lenpen": choice,
             "values of --lenpen": choice.values if choice else [],
             **self.environment.facts(),
@@ -160,14 +157,12 @@ class DocumentResults:
         chunks: how many chunks were translated.
         documents: how many documents they make up.
         separator_mismatches: chunks whose translation has a wrong number of separators; None without separators.
-        translated_one_by_one: whether the sentences of those chunks were translated one by one.
         sentence_scores: scores with one sentence per line; None without separators.
     """
 
     chunks: Count
     documents: Count
     separator_mismatches: Count | None = None
-    translated_one_by_one: bool = False
     sentence_scores: Scores | None = None
 
 

@@ -17,9 +17,6 @@ from relumt.runs.evaluation_record import DocumentResults, Evaluation, Evaluatio
 from relumt.runs.run_config import RunConfig
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 
-SINGLE_SENTENCES = "sentences"
-"""Subfolder of a run's folder with a document-level model's translations of single sentences."""
-
 
 def score_translations(translations: Translations, ignore_case: bool, language: str, ter: bool = True) -> Scores:
     """Score on Moses tokens (BLEU as in [RF]) and on detokenized text (comparable across papers).
@@ -126,16 +123,12 @@ def _score_documents(
     from relumt.runs.document_translations import align_documents, load_chunks
 
     subset, data_bin, chunks = setup.subset, config.data_bin, load_chunks(config.data_bin, setup, generated)
-    mismatches = chunks.mismatches
-    if one_by_one := setup.one_by_one and bool(mismatches):
-        chunks = chunks.rebuilt(read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup)))
     translated = align_documents(chunks, generated, data_bin)
     sentences = translated.sentences
     results = DocumentResults(
         chunks=len(chunks.lengths),
         documents=len(chunks.documents),
-        separator_mismatches=len(mismatches) if chunks.separator else None,
-        translated_one_by_one=one_by_one,
+        separator_mismatches=len(chunks.mismatches) if chunks.separator else None,
         sentence_scores=score_translations(sentences, data_bin.lowercased, data_bin.target) if sentences else None,
     )
     files: dict[str, Sequence[str]] = {

@@ -61,7 +61,6 @@ class Request:
         device: what trains and translates.
         data_bin: the data-bin, if the user named one.
         force: continue with other settings than the recorded ones, and record the change.
-        one_by_one: translate documents that lost separators sentence by sentence.
         dry_run: print the commands instead of running them.
         is_verbose: print all that fairseq does, not only its progress.
         waits: wait for another process that works on the run, instead of refusing.
@@ -70,7 +69,6 @@ class Request:
     device: Device
     data_bin: Path | None = None
     force: bool = False
-    one_by_one: bool = False
     dry_run: bool = False
     is_verbose: bool = False
     waits: bool = False

@@ -46,7 +46,6 @@ EVALUATION = [
     ),
     ({}, {"evaluations.test.references_sha256": "x"}, "the test set (references)"),
     ({}, {"evaluations.test.setup.data": "x"}, "the test set (sources, references or subsets)"),
-    ({}, {"evaluations.test.setup.one_by_one": True}, "ONE_BY_ONE: 0 and 1"),
     ({}, {"evaluations.test.setup.flags": {"--beam": "4"}}, "the flags of translation"),
     ({}, {"evaluations.test.setup.checkpoint": "checkpoint_average_5.pt"}, "the checkpoint that translates"),
     ({}, {"evaluations.test.scores.bleu_tokenized.signature": "other"}, "the signature of BLEU tok"),

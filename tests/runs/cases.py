@@ -123,7 +123,7 @@ def scored_record(
     signatures: dict[str, str] = SIGNATURES,
 ) -> RunRecord:
     """The record of a run that is trained and scored on the test set with checkpoint "c"."""
-    setup = EvaluationSetup("test", {"--beam": "5"}, "data", "checkpoint_best.pt", "c", ENVIRONMENT, one_by_one=False)
+    setup = EvaluationSetup("test", {"--beam": "5"}, "data", "checkpoint_best.pt", "c", ENVIRONMENT)
     scores = {metric: Score(bleu, signature, "") for metric, signature in signatures.items()}
     return RunRecord(
         dataset=dataset,

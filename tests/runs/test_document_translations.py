@@ -5,7 +5,6 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from relumt.errors import UserError
 from relumt.plugin.tasks.document_chunks import detach_separators
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.document_translations import Chunks, align_documents
@@ -58,16 +57,6 @@ def test_separators_that_sentencepiece_attached_are_removed(data_bin):
     assert found.documents.tokenized_hypotheses == ["hello world . good bye . d", "e"]
     assert found.chunks == ["hello world. <sep> good bye.", "d", "e"]
     assert found.tokenized_chunks[0] == "hello world . <sep> good bye ."
-
-
-def test_chunks_that_lost_separators_are_replaced_by_single_sentences():
-    chunks = Chunks("test", ["a", "c <sep> d", "e"], [2, 1, 1], DOCUMENTS, "<sep>")
-    assert chunks.mismatches == [0, 1]
-    sentences = GeneratedOutput(dict(enumerate(["A<sep>", "B", "C", "D"])), {})
-    assert chunks.rebuilt(sentences).lines == ["A <sep> B", "C", "e"]
-    incomplete = GeneratedOutput(dict(enumerate("ABC")), {})
-    with pytest.raises(UserError, match="sentence 4 and 0 others of 4 have no translation"):
-        chunks.rebuilt(incomplete)
 
 
 def test_sentences_are_paired_with_their_references(data_bin):

@@ -1,4 +1,4 @@
-"""What is scored: subsets of a test set, documents, and documents whose sentences were translated one by one."""
+"""What is scored: subsets of a test set, and documents."""
 
 import json
 
@@ -56,16 +56,3 @@ def test_documents_are_scored_as_wholes_and_by_sentence(evaluate, config):
     assert 60 < scored.scores["bleu_tokenized"].score < found.sentence_scores["bleu_tokenized"].score < 100
     assert (config.folder / "test.chunks").read_text() == "2\n1\n1\n"
     assert (config.folder / "test.documents.ref.tok").read_text() == "a b c d e f g h i j k l m n o\np q r s t\n"
-
-
-def test_chunks_that_lost_a_separator_are_put_together_from_single_sentences(run, evaluate, fairseq, config):
-    single = [sentence for chunk in CHUNKS for sentence in chunk.split(" <sep> ")]
-    scored = evaluate((["x", *CHUNKS[1:]], CHUNKS), (single, single), options=["--one-by-one"])
-    command = fairseq.started[-1]
-    assert command.value("--document-length") == "1" and command.value("--results-path").endswith("/1/sentences")
-    assert (scored.documents.separator_mismatches, scored.documents.translated_one_by_one) == (1, True)
-    assert scored.scores["bleu_tokenized"].score == pytest.approx(100)
-    assert "test evaluated already" in run("evaluate", options=["--one-by-one"])
-    fairseq.steps = [Step(output=write_output(CHUNKS, CHUNKS))]
-    run("evaluate")  # is another evaluation
-    assert not load_record(config.folder).test_evaluation.setup.one_by_one

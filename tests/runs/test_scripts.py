@@ -104,7 +104,7 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, configs, tm
     for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):
         (data_bin / f"{subset}.docs").write_text("".join(f"{sentences}\n" for sentences in documents))
     runs = tmp_path / "runs"
-    settings = {"CONFIGS": configs, "RUNS": runs, "CUDA_VISIBLE_DEVICES": "", "ONE_BY_ONE": "1"}
+    settings = {"CONFIGS": configs, "RUNS": runs, "CUDA_VISIBLE_DEVICES": ""}
     result = run_script("run.sh", str(data_bin), "stock", **settings)
     assert result.returncode == 0, result.stdout + result.stderr
     folder = runs / "tiny" / "stock" / "1"
@@ -115,8 +115,5 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, configs, tm
     assert evaluated.sentences == sum(chunks) == 13
     assert evaluated.documents.chunks == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
     assert evaluated.documents.documents == 2 < evaluated.documents.chunks < 13
-    # After such short training, separators are lost, so that chunks are put together from single sentences.
-    assert evaluated.documents.separator_mismatches > 0 and evaluated.documents.translated_one_by_one
-    translated = (folder / "test.hyp.tok").read_text().splitlines()
-    assert [line.split().count("<sep>") + 1 for line in translated] == chunks
+    assert evaluated.documents.separator_mismatches > 0  # after such short training
     assert evaluated.documents.sentence_scores["bleu_tokenized"].signature

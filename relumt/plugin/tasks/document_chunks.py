@@ -81,24 +81,6 @@ def find_mismatches(translated: Sequence[str], chunks: Sequence[int], separator:
     return [index for index, (line, count) in enumerate(pairs) if len(split_chunk(line, separator)) != count]
 
 
-def replace_mismatches(
-    translated: Sequence[str], chunks: Sequence[int], separator: str, sentences: Sequence[str]
-) -> list[str]:
-    """Return the chunks; those that `find_mismatches` finds are rebuilt from single translated sentences.
-
-    Args:
-        translated, chunks, separator: as for `find_mismatches`.
-        sentences: every sentence of the text, translated on its own. A separator in it is removed, because a
-            document-level model may continue after the end of a single sentence.
-    """
-    starts = list(accumulate(chunks, initial=0))
-    replaced = list(translated)
-    for index in find_mismatches(translated, chunks, separator):
-        own_sentences = sentences[starts[index] : starts[index + 1]]
-        replaced[index] = f" {separator} ".join(remove_separators(line, separator) for line in own_sentences)
-    return replaced
-
-
 def split_chunks(translated: Sequence[str], chunks: Sequence[int], separator: str) -> list[str]:
     """Return one line per sentence. A chunk with a mismatch becomes a line with all its text and empty lines."""
     sentences = []

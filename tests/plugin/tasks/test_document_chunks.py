@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.plugin.tasks.document_chunks import chunks_per_document, find_mismatches, replace_mismatches, split_chunks
+from relumt.plugin.tasks.document_chunks import chunks_per_document, find_mismatches, split_chunks
 
 
 def test_chunks_are_counted_by_document():
@@ -25,20 +25,18 @@ def test_counts_of_chunks_are_recovered(documents):
     assert chunks_per_document(chunks, list(map(sum, documents))) == list(map(len, documents))
 
 
-def test_a_chunk_with_a_mismatch_is_replaced_or_kept_on_one_line():
+def test_a_chunk_with_a_mismatch_is_kept_on_one_line():
     translated, chunks = ["a | b", "c d", "e"], [2, 2, 1]
     assert split_chunks(["a b || x|y | c", "d"], [2, 1], "|") == ["a b || x|y", "c", "d"]
     assert find_mismatches(translated, chunks, "|") == [1]
     assert split_chunks(translated, chunks, "|") == ["a", "b", "c d", "", "e"]
-    replaced = replace_mismatches(translated, chunks, "|", ["A", "B", "C", "| D |", "E"])
-    assert replaced == ["a | b", "C | D", "e"]
 
 
 @pytest.fixture
 def files(tmp_path):
     texts = {
         "hyp": ["a b c d | e f g h i", "j k l m n o p q"], "chunks": ["2", "2"], "docs": ["2", "2"],
-        "ref": ["a b c d", "e f g h i", "j k l m", "n o p q"], "one": ["x", "x", "j k l m", "n o p q"],
+        "ref": ["a b c d", "e f g h i", "j k l m", "n o p q"],
         "empty": [],
     }  # fmt: skip
     for name, lines in texts.items():
@@ -52,18 +50,15 @@ def score(files, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("chunks", "options", "mismatches"),
-    [
-        (["a b c d | e f g h i", "j k l m n o p q"], ["--sentences", "one"], 1),
-        (["a b c d | e f g h i", "x y z"], ["--sentences", "one"], 1),  # replaced by its sentences
-        (["a b c d| e f g h i", "j k l m|n o p q"], [], 0),
-    ],
+    ("chunks", "mismatches"),
+    [(["a b c d | e f g h i", "j k l m n o p q"], 1), (["a b c d| e f g h i", "j k l m|n o p q"], 0)],
 )
-def test_the_command_scores_documents_and_sentences(files, capsys, chunks, options, mismatches):
+def test_the_command_scores_documents_and_sentences(files, capsys, chunks, mismatches):
     (files / "hyp").write_text("".join(f"{chunk}\n" for chunk in chunks))
-    score(files, "--separator", "|", *((files / option if option == "one" else option) for option in options))
+    score(files, "--separator", "|")
     result = json.loads(capsys.readouterr().out)
-    assert result["d-BLEU"]["score"] == result["s-BLEU"]["score"] == pytest.approx(100)
+    assert result["d-BLEU"]["score"] == pytest.approx(100)
+    assert (result["s-BLEU"]["score"] == pytest.approx(100)) == (mismatches == 0)
     assert (result["documents"], result["chunks with another number of separators"]) == (2, mismatches)
     assert "tok:13a" in result["d-BLEU"]["signature"]
 
@@ -71,7 +66,6 @@ def test_the_command_scores_documents_and_sentences(files, capsys, chunks, optio
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--sentences", "one"), "name the separator with --separator"),
         (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
         (("--hyp", "ref"), "has 4 lines, but"),
         (("--hyp", "empty"), "empty has 0 lines, but"),
