@@ -27,7 +27,7 @@ def provenance(config):
 def test_a_record_is_read_as_it_was_written(tmp_path):
     record = scored_record()
     scored = record.test_evaluation
-    documents = DocumentResults(3, 2, 1, True, scored.scores)
+    documents = DocumentResults(3, 2, 1, scored.scores)
     subsets = {"short": SubsetScores(2, scored.scores)}
     record = replace(
         record,
