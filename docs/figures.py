@@ -243,6 +243,7 @@ def gap() -> Figure:
         ("IWSLT14", "softmax", "by_length_iwslt14", ":"),
         ("IWSLT14", "ReLU", "by_length_iwslt14", ":"),
         ("IWSLT14", "ReLU with log n", "by_length_iwslt14", "-."),
+        ("IWSLT14", "p = 16 after softmax", "by_length_iwslt14", "--"),
     ):
         color = ORANGE if model == "softmax" else BLUE
         style = {"linestyle": line, "marker": "o", "color": color, "label": f"{corpus}, {model}"}
