@@ -72,6 +72,22 @@ def test_gradients_are_those_of_the_function(name):
     assert torch.autograd.gradcheck(outputs_and_statistics, (q, k, v))
 
 
+@every_mechanism
+@given(case=cases(dtype=torch.float32, longest=2), need=st.sampled_from([Need.NOTHING, Need.ROW_STATS | Need.WEIGHTS]))
+@for_each_mechanism
+def test_queries_with_no_or_one_visible_key_are_finite(name, need, case):
+    q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
+    result = MECHANISMS[name](case.H, case.D)(q, k, v, case.mask, need)
+    sees_nothing = ~case.visible.any(-1).squeeze(1)
+    assert torch.all(result.output.transpose(1, 2)[sees_nothing] == 0)
+    loss = result.output.sum()
+    if result.row_stats is not None:
+        loss = loss + result.row_stats.entropy.sum() + result.row_stats.log_weight_sum.abs().sum()
+    loss.backward()
+    for tensor in (result.output, q.grad, k.grad, v.grad):
+        assert tensor.isfinite().all()
+
+
 @every_attention
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
@@ -150,6 +166,18 @@ def test_a_nan_reaches_the_output_of_its_query_and_no_other(name):
 def test_impossible_sizes_and_options_are_refused(name, sizes, options, message):
     with pytest.raises(ValueError, match=message):
         MECHANISMS[name](*sizes, **options)
+
+
+@every_attention
+@pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)], ids=str)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_empty_batches_queries_and_keys_give_zeros(name, is_causal, sizes):
+    B, T, S = sizes
+    q, k = (torch.randn(B, 2, n, 4, requires_grad=True) for n in (T, S))
+    for key_mask in (None, torch.ones(B, S, dtype=torch.bool)):
+        output = MECHANISMS[name](2, 4)(q, k, k, AttentionMask(key_mask, is_causal)).output
+        assert output.shape == (B, 2, T, 4) and output.eq(0).all()
+        output.sum().backward()
 
 
 @pytest.mark.parametrize("name", ["entmax15", "entmax_learned"])
