@@ -91,16 +91,16 @@ def first_run(runs: Path, dataset: str, model: str) -> Path:
     return scored[0].folder
 
 
-def load_records(args: argparse.Namespace) -> dict[str, RunRecord]:
-    """Return the record of each model's run, in the order of the command line: the first is the baseline."""
-    return {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
+def find_models(args: argparse.Namespace) -> dict[str, Path]:
+    """Return the folder of each model's run, in the order of the command line: the first is the baseline."""
+    return {model: first_run(args.runs, args.dataset, model) for model in args.models}
 
 
 def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
     """Return what results depend on besides the device and the revision, as JSON has it."""
     return {
         "checkpoints": {
-            model: record.test_evaluation.setup.checkpoint_sha256 for model, record in load_records(args).items()
+            model: load_record(run).test_evaluation.setup.checkpoint_sha256 for model, run in find_models(args).items()
         },
         "generate": require_dataset(args.dataset, CONFIGS).generate,
         "threads": torch.get_num_threads(),
@@ -113,8 +113,7 @@ def load_models(args: argparse.Namespace) -> dict[str, Any]:
     from relumt.runs.inference.loaded_model import load_model, with_texts
 
     loaded_models = {}
-    for model in args.models:
-        run = first_run(args.runs, args.dataset, model)
+    for model, run in find_models(args).items():
         loaded, _ = load_model(run, with_texts(run, None), cpu=False)
         loaded.load_subset("test")
         loaded.model.make_generation_fast_()
@@ -178,9 +177,9 @@ def recorded_flags(record: RunRecord) -> list[str]:
 def training_speeds(args: argparse.Namespace, device: Device) -> timing.Speeds:
     """Return the speed of training steps by model; all train on the batches of the first."""
     arguments = {}
-    for model, record in load_records(args).items():
-        data_bin = find_data_bin(first_run(args.runs, args.dataset, model), record)
-        arguments[model] = timing.relumt_arguments(str(data_bin), recorded_flags(record))
+    for model, run in find_models(args).items():
+        record = load_record(run)
+        arguments[model] = timing.relumt_arguments(str(find_data_bin(run, record)), recorded_flags(record))
     reference = arguments[args.models[0]]
     on_device = {model: [*own, *device.train_flags()] for model, own in arguments.items()}
     measured = timing.measure_in_turns(on_device, reference, WARM_UP, args.steps, torch.get_num_threads())
