@@ -54,7 +54,7 @@ Profile = dict[str, Any]
 
 
 def build_trainer(arguments: list[str]) -> Any:
-    """Return fairseq's trainer of a new model, at the beginning of its first epoch."""
+    """Return fairseq's trainer of a new model, at the beginning of an epoch after --attention-softmax-epochs."""
     from fairseq import options, tasks  # imported here, after logging is configured
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
@@ -66,7 +66,7 @@ def build_trainer(arguments: list[str]) -> Any:
     torch.manual_seed(1)
     task = tasks.setup_task(config.task)
     trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
-    trainer.begin_epoch(1)
+    trainer.begin_epoch(sys.maxsize)
     return trainer
 
 
@@ -139,7 +139,6 @@ class FairseqSystem:
             config = deepcopy(self.trainer.cfg)
             config.common.bf16 = getattr(config.criterion, "cpu_bf16", False)
             self.trainer.model.prepare_for_inference_(config)
-            self.trainer.model.set_epoch(sys.maxsize)  # with --attention-softmax-epochs, not its softmax
             self.trainer.model.eval()
             self.is_prepared_for_inference = True
 
