@@ -90,7 +90,7 @@ def test_relu_options_are_the_equation(name, equation, case, gamma, scale):
 
 
 @for_each_mechanism
-@given(case=cases(), power=st.integers(1, 16), shift=st.floats(0, 2), slope=st.floats(0.1, 3))
+@given(case=cases(), power=st.integers(1, 32), shift=st.floats(0, 2), slope=st.floats(0.1, 3))
 def test_relu_l1_options_are_the_equation(case, power, shift, slope):
     options = {"power": power, "shift": shift, "slope": slope}
     attend = oracle.weighted_sum(partial(oracle.relu_l1, **options))

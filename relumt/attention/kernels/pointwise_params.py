@@ -7,7 +7,7 @@ from torch import Tensor
 Activation = str
 """A power of ReLU or "sigmoid"."""
 
-POWERS_OF_RELU: tuple[Activation, ...] = ("relu", *(f"relu{n}" for n in range(2, 17)))
+POWERS_OF_RELU: tuple[Activation, ...] = ("relu", *(f"relu{n}" for n in range(2, 33)))
 
 
 @dataclass(frozen=True)

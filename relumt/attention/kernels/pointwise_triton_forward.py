@@ -135,9 +135,9 @@ def round_weights(weights, dtype: tl.constexpr, CONFIG: tl.constexpr):
 
 @triton.jit
 def raise_to(x, EXPONENT: tl.constexpr):
-    """Return x to a power from 0 to 31, in at most nine products."""
+    """Return x to a power from 0 to 63, in at most eleven products."""
     result = 1.0
-    for bit in tl.static_range(5):
+    for bit in tl.static_range(6):
         if EXPONENT >> bit & 1:
             result = x * result
         x *= x
