@@ -90,7 +90,12 @@ class L1NormalizedReLUAttention(Mechanism):
         return weights / (weights.sum(-1, keepdim=True) + EPSILON)
 
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
-        """Return what a fused kernel has to know for weights that are not yet divided by their sum."""
+        """Return what a fused kernel has to know for weights that are not yet divided by their sum.
+
+        None for z^p with p > 16, the case of a small b, whose weights exceed float32 from z = 16 on.
+        """
+        if self.options.power > 16 and self.options.power * self.options.shift < 1:
+            return None
         params = super().pointwise_params(q, k, mask)
         return params and replace(params, activation=POWERS_OF_RELU[self.options.power - 1])
 

@@ -140,6 +140,15 @@ def test_only_large_calls_are_computed_in_blocks(monkeypatch):
     assert select(long) is None
 
 
+@pytest.mark.parametrize(("power", "shift"), [(16, 0.0), (32, 0.0), (32, 0.03), (32, 1.0)])
+def test_high_powers_of_large_scores_are_finite(monkeypatch, power, shift):
+    monkeypatch.setenv(KERNELS_VARIABLE, "auto")
+    monkeypatch.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
+    x = torch.eye(8).view(1, 1, 8, 8) * 9  # scores of 0 and 28.6
+    output = MECHANISMS["relu_l1"](1, 8, power=power, shift=shift)(x, x, x, AttentionMask()).output
+    torch.testing.assert_close(output, x)
+
+
 def test_no_tensor_of_all_weights_is_allocated(monkeypatch):
     monkeypatch.setattr(pointwise_blocked, "BLOCK_WEIGHTS", 1 << 12)
 
