@@ -92,7 +92,7 @@ class L1NormalizedReLUAttention(Mechanism):
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
         """Return what a fused kernel has to know for weights that are not yet divided by their sum.
 
-        None for z^p with p > 16, the case of a small b, whose weights exceed float32 from z = 16 on.
+        None if b < 1/p and p > 16: weights are (pb + a z)^p then, which exceed float32 for p = 32 and z = 16/a.
         """
         if self.options.power > 16 and self.options.power * self.options.shift < 1:
             return None

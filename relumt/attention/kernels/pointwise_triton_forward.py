@@ -135,13 +135,13 @@ def round_weights(weights, dtype: tl.constexpr, CONFIG: tl.constexpr):
 
 @triton.jit
 def raise_to(x, EXPONENT: tl.constexpr):
-    """Return x to a power from 0 to 63, in at most eleven products."""
-    result = 1.0
-    for bit in tl.static_range(6):
-        if EXPONENT >> bit & 1:
-            result = x * result
-        x *= x
-    return result
+    """Return x to a power of at least 1."""
+    if EXPONENT == 1:
+        return x
+    else:
+        root = raise_to(x, EXPONENT // 2)
+        square = root * root
+        return square * x if EXPONENT % 2 else square
 
 
 @triton.jit
