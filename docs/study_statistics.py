@@ -1,46 +1,87 @@
-"""Print how models differ from softmax over seeds, from the scores by seed in docs/results/relu_or_softmax.json.
+"""Print how models differ from softmax over seeds, from the scores by seed in docs/results/*.json.
 
     python docs/study_statistics.py
 
-A row has mean differences from softmax with their 95% intervals (paired, Student's t) and the p-values of Dunnett's
-test, which counts all models of the table, for validation and test BLEU.
+A difference is the mean over the seeds that both models have, with its 95% interval (paired, Student's t) from three
+seeds on. p-values are those of Dunnett's test, which counts all models of the table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from statistics import mean
 
-from figures import numbers
-from results import load
+from figures import MIN_SEEDS_OF_INTERVALS
+from results import load, show
 
 from relumt.papers.rendering import format_p_value
-from relumt.papers.seed_statistics import compare_seeds, dunnett_p_values
+from relumt.papers.seed_statistics import confidence_interval, dunnett_p_values
 
 TABLES = {"scores": "multi30k", "scores_iwslt14": "iwslt14"}
-"""Table of scores by seed -> table of means and differences."""
+"""Table of scores by seed -> table of means and differences, in relu_or_softmax.json."""
 
-EXPERIMENT = "relu_or_softmax"
+GAP_TABLES = ("iwslt14", "multi30k")
+"""Tables of scores by seed in gap.json, whose differences are in its table `differences`."""
+
+MEASURES = ("validation loss", "validation BLEU", "test BLEU")
+
+Scores = Sequence[Decimal | None]
+"""A score for each seed, None if it was not trained."""
 
 
 def main() -> None:
-    """Print the rows of both corpora."""
+    """Print the rows of all tables."""
     for scores in TABLES:
         print(f"{scores}: validation BLEU, p, test BLEU, p")
         for model, cells in rows(scores):
-            print(f"  {model}: {', '.join(map(str, cells))}")
+            print(f"  {model}: {', '.join(cells)}")
+    print(f"gap: {', '.join(MEASURES)} of each table in {GAP_TABLES}")
+    for model, cells in gap_rows():
+        print(f"  {model}: {', '.join(cells)}")
 
 
 def rows(table: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each model but softmax with its differences and p-values."""
-    models = [model for model in load("results")[EXPERIMENT]["tables"][table]["rows"] if model != "softmax"]
+    """Yield each model of a table of scores but softmax, with its differences and p-values."""
+    softmax, models = scores_by_seed("relu_or_softmax", table)
     cells: dict[str, list[str]] = {model: [] for model in models}
-    for column in (1, 2):  # validation and test BLEU
-        baseline, *scores = (numbers(EXPERIMENT, table, model)[column] for model in ("softmax", *models))
-        p_values = dunnett_p_values(scores, baseline)
-        for model, by_seed, p_value in zip(models, scores, p_values, strict=True):
-            found = compare_seeds(dict(enumerate(by_seed)), dict(enumerate(baseline)))
-            low, high = found.interval or (found.difference, found.difference)
-            difference = f"{found.difference:.2f} ({low:.2f} to {high:.2f})".replace("-", "−")
-            cells[model] += [difference, "" if p_value is None else format_p_value(p_value)]
+    for measure in MEASURES[1:]:
+        scores = [list(map(float, found[measure])) for found in (softmax, *models.values())]
+        p_values = dunnett_p_values(scores[1:], scores[0])
+        for (model, found), p_value in zip(models.items(), p_values, strict=True):
+            cells[model].append(difference(found[measure], softmax[measure]))
+            cells[model].append("" if p_value is None else format_p_value(p_value))
     yield from cells.items()
+
+
+def gap_rows() -> Iterator[tuple[str, list[str]]]:
+    """Yield each model of gap.json but softmax, with its differences in each corpus, "" without runs."""
+    tables = [scores_by_seed("gap", table) for table in GAP_TABLES]
+    for model in dict.fromkeys(model for _, models in tables for model in models):
+        yield (
+            model,
+            [
+                difference(models[model][measure], softmax[measure]) if model in models else ""
+                for softmax, models in tables
+                for measure in MEASURES
+            ],
+        )
+
+
+def scores_by_seed(experiment: str, table: str) -> tuple[dict[str, Scores], dict[str, dict[str, Scores]]]:
+    """Return measure -> scores for softmax, and for each other model of a table."""
+    section = load("results")[experiment]["tables"][table]
+    columns = list(section["columns"])[1:]
+    models = {model: dict(zip(columns, cells, strict=True)) for model, cells in section["rows"].items()}
+    return models.pop("softmax"), models
+
+
+def difference(scores: Scores, baseline: Scores) -> str:
+    """Return the mean difference, with its interval if there are seeds enough."""
+    pairs = [(own, other) for own, other in zip(scores, baseline, strict=True) if own is not None and other is not None]
+    differences = [float(own - other) for own, other in pairs]
+    few = len(differences) < MIN_SEEDS_OF_INTERVALS
+    numbers = [mean(differences), *(() if few else confidence_interval(differences) or ())]
+    spec = f".{-int(pairs[0][0].as_tuple().exponent)}f"
+    return ("{}" if few else "{} ({} to {})").format(*(show(Decimal(number), spec) for number in numbers))
 
 
 if __name__ == "__main__":

@@ -140,10 +140,11 @@ def test_differences_over_seeds_follow_from_the_scores_by_seed():
     pytest.importorskip("matplotlib")
     statistics = pytest.importorskip("study_statistics")
     for scores, name in statistics.TABLES.items():
-        means = EXPERIMENTS[statistics.EXPERIMENT]["tables"][name]
+        means = EXPERIMENTS["relu_or_softmax"]["tables"][name]
         for model, computed in statistics.rows(scores):
             columns = ("difference", "p", "difference, test", "p, test")
             assert computed == [results.cell(means, model, column) for column in columns], model
+    assert dict(statistics.gap_rows()) == EXPERIMENTS["gap"]["tables"]["differences"]["rows"], "run study_statistics.py"
 
 
 def test_figures_are_drawn_from_the_tables(tmp_path):
