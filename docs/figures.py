@@ -232,29 +232,28 @@ def gap() -> Figure:
     """L1-normalized ReLU against softmax, both with QK norm, by fifths of the validation set from short to long."""
     figure, (loss, share) = panels(2)
     fifths = range(1, 6)
-    loss.axhline(0, color=GRAY, linestyle="--", linewidth=1.5)
 
     def values(table: str, row: str) -> list[float]:
         return [value for (value,) in numbers("gap", table, row)]
 
-    for corpus, model, table, line in (
-        ("Multi30k", "softmax", "by_length", "-"),
-        ("Multi30k", "ReLU", "by_length", "-"),
-        ("IWSLT14", "softmax", "by_length_iwslt14", ":"),
-        ("IWSLT14", "ReLU", "by_length_iwslt14", ":"),
-        ("IWSLT14", "ReLU with log n", "by_length_iwslt14", "-."),
-        ("IWSLT14", "p = 16 after softmax", "by_length_iwslt14", "--"),
-    ):
-        color = ORANGE if model == "softmax" else BLUE
-        style = {"linestyle": line, "marker": "o", "color": color, "label": f"{corpus}, {model}"}
-        share.plot(fifths, values(table, f"largest share, {model}"), **style)
-        if model != "softmax":
-            losses = zip(values(table, f"loss, {model}"), values(table, "loss, softmax"), strict=True)
-            loss.plot(fifths, [ours - softmax for ours, softmax in losses], **style)
-    loss.set_title("loss: difference from softmax")
-    share.set_title("largest share in a row of cross-attention")
-    for axes in (loss, share):
+    for axes, reference in ((loss, 0), (share, 1)):
+        axes.axhline(reference, color=GRAY, linestyle="--", linewidth=1.5)
         axes.set(xlabel="fifth of the sentences, from short to long", xticks=fifths)
+    for label, table, row, color in (
+        ("Multi30k, p = 8", "by_length", "ReLU", SKY),
+        ("IWSLT14, p = 8", "by_length_iwslt14", "ReLU", BLUE),
+        ("IWSLT14, p = 8 with log n", "by_length_iwslt14", "ReLU with log n", GREEN),
+        ("IWSLT14, p = 32 after softmax", "by_length_p32", "p = 32", ORANGE),
+    ):
+        (losses, shares), (softmax_losses, softmax_shares) = (
+            [values(table, f"{measure}, {model}") for measure in ("loss", "largest share")]
+            for model in (row, "softmax")
+        )
+        style = {"marker": "o", "color": color, "label": label}
+        loss.plot(fifths, [ours - other for ours, other in zip(losses, softmax_losses, strict=True)], **style)
+        share.plot(fifths, [ours / other for ours, other in zip(shares, softmax_shares, strict=True)], **style)
+    loss.set_title("loss: difference from softmax")
+    share.set_title("largest share in cross-attention, relative to softmax")
     add_legend(figure, share, 4)
     return figure
 
