@@ -80,7 +80,7 @@ def difference(scores: Scores, baseline: Scores) -> str:
     differences = [float(own - other) for own, other in pairs]
     few = len(differences) < MIN_SEEDS_OF_INTERVALS
     numbers = [mean(differences), *(() if few else confidence_interval(differences) or ())]
-    spec = f".{-int(pairs[0][0].as_tuple().exponent)}f"
+    spec = f"z.{-int(pairs[0][0].as_tuple().exponent)}f"
     return ("{}" if few else "{} ({} to {})").format(*(show(Decimal(number), spec) for number in numbers))
 
 
