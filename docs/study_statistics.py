@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from statistics import mean
 
-from figures import MIN_SEEDS_OF_INTERVALS
-from results import load, show
+from figures import EXPERIMENTS, MIN_SEEDS_OF_INTERVALS
+from results import show
 
 from relumt.papers.rendering import format_p_value
 from relumt.papers.seed_statistics import confidence_interval, dunnett_p_values
@@ -56,19 +56,17 @@ def gap_rows() -> Iterator[tuple[str, list[str]]]:
     """Yield each model of gap.json but softmax, with its differences in each corpus, "" without runs."""
     tables = [scores_by_seed("gap", table) for table in GAP_TABLES]
     for model in dict.fromkeys(model for _, models in tables for model in models):
-        yield (
-            model,
-            [
-                difference(models[model][measure], softmax[measure]) if model in models else ""
-                for softmax, models in tables
-                for measure in MEASURES
-            ],
-        )
+        cells = [
+            difference(models[model][measure], softmax[measure]) if model in models else ""
+            for softmax, models in tables
+            for measure in MEASURES
+        ]
+        yield model, cells
 
 
 def scores_by_seed(experiment: str, table: str) -> tuple[dict[str, Scores], dict[str, dict[str, Scores]]]:
     """Return measure -> scores for softmax, and for each other model of a table."""
-    section = load("results")[experiment]["tables"][table]
+    section = EXPERIMENTS[experiment]["tables"][table]
     columns = list(section["columns"])[1:]
     models = {model: dict(zip(columns, cells, strict=True)) for model, cells in section["rows"].items()}
     return models.pop("softmax"), models
@@ -78,10 +76,10 @@ def difference(scores: Scores, baseline: Scores) -> str:
     """Return the mean difference, with its interval if there are seeds enough."""
     pairs = [(own, other) for own, other in zip(scores, baseline, strict=True) if own is not None and other is not None]
     differences = [float(own - other) for own, other in pairs]
-    few = len(differences) < MIN_SEEDS_OF_INTERVALS
-    numbers = [mean(differences), *(() if few else confidence_interval(differences) or ())]
+    interval = confidence_interval(differences) if len(differences) >= MIN_SEEDS_OF_INTERVALS else None
     spec = f"z.{-int(pairs[0][0].as_tuple().exponent)}f"
-    return ("{}" if few else "{} ({} to {})").format(*(show(Decimal(number), spec) for number in numbers))
+    numbers = [show(Decimal(number), spec) for number in (mean(differences), *(interval or ()))]
+    return ("{} ({} to {})" if interval else "{}").format(*numbers)
 
 
 if __name__ == "__main__":
