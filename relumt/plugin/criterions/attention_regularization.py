@@ -26,13 +26,13 @@ from relumt.attention import AttentionMask, AttentionOutput, Need, RowStats
 from relumt.attention.metrics.attention_metrics import real_queries
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
-from relumt.plugin.compiled.features import Features, Part, RowSums
+from relumt.plugin.compiled.features import Part, RowSums
 from relumt.plugin.compiled.losses import Batch
 from relumt.plugin.criterions.fused_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
 )
-from relumt.plugin.criterions.regularizer_terms import NORM_PENALTIES, RegularizerTerms, sum_heads_first
+from relumt.plugin.criterions.regularizer_terms import NORM_PENALTIES, RegularizerTerms
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.plugin.options import SITES
@@ -103,53 +103,33 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
         if self.can_compile(model, reduce):
             return super().forward(model, sample, reduce)
-        net_input = sample["net_input"]
-        paddings = self.source_padding_idx, self.padding_idx
-        is_real = real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], paddings)
-        terms_by_site: dict[str, list[RegularizerTerms]] = defaultdict(list)
+        row_sums: dict[str, list[RowSums]] = defaultdict(list)
 
-        def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-            if result.row_stats is None:
-                return
-            is_real_query = is_real[attention.site]
-            terms = RegularizerTerms.from_row_stats(
-                result.row_stats, is_real_query, self.entropy_bound, self.norm_penalty
-            )
-            terms_by_site[attention.site].append(terms)
+        def collect(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if (rows := result.row_stats) is not None:
+                row_sums[attention.site].append((rows.weight_sum, rows.weight_log_weight_sum, rows.num_keys))
 
         with attention_hook(model, collect):
             loss, sample_size, log = super().forward(model, sample, reduce)
-        all_terms = [terms for site_terms in terms_by_site.values() for terms in site_terms]
-        check_penalty_has_effect(model, all_terms)
-
-        if model.training and all_terms:
-            mean = RegularizerTerms.mean(all_terms)
-            norm_weight, entropy_weight = self.weights(getattr(model, "num_updates", 0))
-            penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
-            loss = loss + penalty * sample_size
-            log["loss"] = loss.data
-        log |= summable_log("", all_terms, sample_size, loss)
-        for site in SITES:
-            log |= summable_log(f"_{site}", terms_by_site[site], sample_size, loss)
-        return loss, sample_size, log
+        found = self.further_losses(row_sums, loss, model, self.batch_to_compute(model, sample), lambda part: part)
+        return found["loss"], sample_size, complete(log | {name: x.detach() for name, x in found.items()})
 
     def numbers(self, model: nn.Module, sample_size: int) -> list[float]:
         """Return λ₁, λ₂, and the sample size."""
         return [*self.weights(getattr(model, "num_updates", 0)), sample_size]
 
     def further_losses(
-        self, features: Features, loss: Tensor, model: Any, batch: Batch, part: Part
+        self, row_sums: dict[str, list[RowSums]], loss: Tensor, model: Any, batch: Batch, part: Part
     ) -> dict[str, Tensor]:
         """Return the loss with the penalty in training, and the means in `LOG_NAMES`."""
         norm_weight, entropy_weight, sample_size = batch.numbers.unbind()
         is_real = real_queries(batch.src_tokens, batch.prev_output_tokens, (self.source_padding_idx, self.padding_idx))
-        terms = {
-            site: part(self.terms_of_site)(row_sums, is_real[site]) for site, row_sums in features.row_sums.items()
-        }
+        terms = {site: part(self.terms_of_site)(sums, is_real[site]) for site, sums in row_sums.items()}
         check_penalty_has_effect(model, list(terms.values()))
+        if not terms:  # LayerDrop dropped every attention
+            return {"loss": loss}
         # The mean over attentions: each site counts as often as it has attentions.
-        all_terms = [one for site, one in terms.items() for _ in features.row_sums[site]]
-        mean = RegularizerTerms.mean(all_terms)
+        mean = RegularizerTerms.mean([one for site, one in terms.items() for _ in row_sums[site]])
         if model.training:
             penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
             loss = loss + penalty * sample_size
@@ -162,16 +142,12 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         """Return the mean terms of a site's attentions, as if they were further heads of one."""
         weight_sums, w_log_w, num_keys = zip(*row_sums, strict=True)
         rows = RowStats(torch.cat(weight_sums, 1), torch.cat(w_log_w, 1), num_keys[0])
-        return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty, sum_heads_first)
+        return RegularizerTerms.from_row_stats(rows, is_real, self.entropy_bound, self.norm_penalty)
 
     def compiled_loss_of_batch(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute what `forward` returns, with --compile."""
         loss, sample_size, log = super().compiled_loss_of_batch(model, sample)
-        for suffix in ("", *(f"_{site}" for site in SITES)):
-            names = [name + suffix for name in LOG_NAMES.values()]
-            log[SAMPLE_SIZE + suffix] = sample_size if names[0] in log else 0
-            log = {name: torch.zeros(()) for name in names} | log
-        return loss, sample_size, log
+        return loss, sample_size, complete(log)
 
     def weights(self, num_updates: int) -> tuple[float, float]:
         """Return λ₁ and λ₂ after `num_updates` updates."""
@@ -216,16 +192,16 @@ def check_config(cfg: AttentionRegularizationConfig) -> None:
         )
 
 
-def summable_log(suffix: str, terms: list[RegularizerTerms], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:
-    """Return the mean of `terms` times the sample size, and the sample size, whose sums over workers give a mean again.
+def complete(log: dict[str, Any]) -> dict[str, Any]:
+    """Add the sample sizes, whose sums over workers make means of the sums of the other values.
 
-    All workers must log the same names, so all values are 0 if LayerDrop dropped every attention of a site.
+    All workers must log the same names, so all values of a site are 0 if LayerDrop dropped every attention there.
     """
-    if not terms:
-        return {name + suffix: loss.new_zeros(()) for name in LOG_NAMES.values()} | {SAMPLE_SIZE + suffix: 0}
-    mean = RegularizerTerms.mean(terms)
-    values = {name + suffix: getattr(mean, field).detach() * sample_size for field, name in LOG_NAMES.items()}
-    return values | {SAMPLE_SIZE + suffix: sample_size}
+    for suffix in ("", *(f"_{site}" for site in SITES)):
+        names = [name + suffix for name in LOG_NAMES.values()]
+        log[SAMPLE_SIZE + suffix] = log["sample_size"] if names[0] in log else 0
+        log = {name: log["loss"].new_zeros(()) for name in names} | log
+    return log
 
 
 def check_penalty_has_effect(model: nn.Module, terms: list[RegularizerTerms]) -> None:

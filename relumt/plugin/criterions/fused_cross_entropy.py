@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from relumt.attention import Need
 from relumt.errors import UserError
-from relumt.plugin.compiled.features import Features, Part, compute_features
+from relumt.plugin.compiled.features import Part, RowSums, compute_features
 from relumt.plugin.compiled.losses import Batch, CompiledLosses
 from relumt.plugin.criterions.projected_cross_entropy import (
     SmoothedLoss,
@@ -109,11 +109,14 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         """Compute what `loss_of_batch` returns, with --compile."""
         assert self.compiled_losses is not None
         counts = self.counts(sample)
-        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-        numbers = torch.tensor(self.numbers(model, counts["sample_size"]), pin_memory=source.is_cuda)
-        batch = Batch(source, prefix, sample["target"], numbers.to(source.device, non_blocking=True))
-        loss, log = self.compiled_losses(model, batch)
+        loss, log = self.compiled_losses(model, self.batch_to_compute(model, sample))
         return loss, counts["sample_size"], log | counts
+
+    def batch_to_compute(self, model: nn.Module, sample: dict[str, Any]) -> Batch:
+        """Return what `compute_losses` and `further_losses` need of a batch."""
+        source, prefix = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        numbers = torch.tensor(self.numbers(model, self.counts(sample)["sample_size"]), pin_memory=source.is_cuda)
+        return Batch(source, prefix, sample["target"], numbers.to(source.device, non_blocking=True))
 
     def numbers(self, model: nn.Module, sample_size: int) -> list[float]:
         """Return what `compute_losses` needs beside the tokens; the sample size is the last."""
@@ -134,10 +137,10 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         features = compute_features(model, batch.src_tokens, batch.prev_output_tokens, self.compiled_need, part)
         arguments = features.output, weight, batch.target, self.eps, self.padding_idx
         loss: SmoothedLoss = part(smoothed_cross_entropy)(*arguments)
-        return loss._asdict() | self.further_losses(features, loss.loss, model, batch, part)
+        return loss._asdict() | self.further_losses(features.row_sums, loss.loss, model, batch, part)
 
     def further_losses(
-        self, features: Features, loss: Tensor, model: Any, batch: Batch, part: Part
+        self, row_sums: dict[str, list[RowSums]], loss: Tensor, model: Any, batch: Batch, part: Part
     ) -> dict[str, Tensor]:
         """Return what else is logged of a batch, and the "loss" that replaces the smoothed one: nothing here."""
         return {}

@@ -47,7 +47,7 @@ class RegularizerTerms(NamedTuple):
 
     @classmethod
     def from_row_stats(
-        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs, total: Penalty = torch.sum
+        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs
     ) -> "RegularizerTerms":
         """Return the terms of one attention.
 
@@ -56,17 +56,16 @@ class RegularizerTerms(NamedTuple):
             is_real: which queries are not padding, [B, T] bool.
             bound: c of C_i = c·log n_i.
             penalty: f, with f(0) = 0.
-            total: sums over [B, H, T].
         """
         # [B, T] -> [B, 1, T]: 1 / (real queries · H), so that sums over [B, H, T] are means
         mean_weight = is_real[:, None] / (is_real.sum().clamp(min=1) * rows.weight_sum.shape[1])
         max_entropy = bound * rows.num_keys.clamp(min=1).log()
         entropy_excess = (rows.entropy - max_entropy).clamp(min=0).masked_fill(rows.is_null, 0.0)
         return cls(
-            norm=total(penalty(rows.log_weight_sum) * mean_weight),
-            entropy_excess=total(entropy_excess * mean_weight),
-            entropy=total(rows.entropy.detach() * mean_weight),
-            null_rate=total(rows.is_null * mean_weight),
+            norm=sum_heads_first(penalty(rows.log_weight_sum) * mean_weight),
+            entropy_excess=sum_heads_first(entropy_excess * mean_weight),
+            entropy=sum_heads_first(rows.entropy.detach() * mean_weight),
+            null_rate=sum_heads_first(rows.is_null * mean_weight),
         )
 
     @classmethod
