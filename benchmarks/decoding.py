@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import timing
@@ -32,6 +32,9 @@ from relumt.runs.dataset_config import configs_folder, require_dataset, require_
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, join_flag_values
 from relumt.runs.record import RunRecord, find_data_bin, load_record
+
+if TYPE_CHECKING:
+    from relumt.runs.inference.search import SearchSettings
 
 GROUPS = 10
 
@@ -53,26 +56,25 @@ def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:
     ]
 
 
-def generation_config(dataset: str) -> Any:
-    """Return fairseq's settings of beam search from the dataset's file."""
-    from fairseq.dataclass.configs import GenerationConfig
+def search_settings(dataset: str) -> "SearchSettings":
+    """Return the settings of beam search in the dataset's file."""
+    from relumt.runs.inference.search import settings_of_flags
 
-    flags = require_dataset(dataset, CONFIGS).generate
-    values = {name: flags.get(f"--{name.replace('_', '-')}") for name in ("beam", "lenpen", "max_len_a", "max_len_b")}
-    types = {"beam": int, "max_len_b": int}
-    return GenerationConfig(**{name: types.get(name, float)(*value) for name, value in values.items() if value})
+    return settings_of_flags(join_flag_values(require_dataset(dataset, CONFIGS).generate), dataset)
 
 
-def make_translator(loaded: Any, config: Any, batch_size: int, generator_class: type | None = None) -> Translator:
+def make_translator(
+    loaded: Any, search: "SearchSettings", batch_size: int, generator_class: type | None = None
+) -> Translator:
     """Return a function that translates with a model.
 
     Args:
         loaded: a model with its task.
-        config: fairseq's settings of beam search.
+        search: settings of beam search.
         batch_size: sentences per batch.
         generator_class: fairseq's or relumt's beam search; None for the one that fairseq-generate uses.
     """
-    generator = loaded.task.build_generator([loaded.model], config, generator_class)
+    generator = loaded.task.build_generator([loaded.model], search.as_arguments(), generator_class)
     dataset = loaded.task.dataset("test")
 
     def translate(indices: list[int]) -> None:
@@ -141,14 +143,14 @@ def stock_twin(loaded: Any) -> Any:
     return replace(loaded, model=model)
 
 
-def make_stock_translator(loaded: Any, config: Any, batch_size: int) -> Translator:
+def make_stock_translator(loaded: Any, search: "SearchSettings", batch_size: int) -> Translator:
     """Return a function that translates with the stock twin of a model as fairseq alone would.
 
     The search is fairseq's, and products have PyTorch's default precision, which relumt changes for the process.
     """
     from fairseq.sequence_generator import SequenceGenerator
 
-    translate = make_translator(stock_twin(loaded), config, batch_size, SequenceGenerator)
+    translate = make_translator(stock_twin(loaded), search, batch_size, SequenceGenerator)
 
     def translate_as_stock(indices: list[int]) -> None:
         precision = torch.get_float32_matmul_precision()
@@ -200,10 +202,10 @@ def print_row(label: str, speeds: timing.Speeds) -> None:
 def measure_groups(args: argparse.Namespace) -> dict[str, Any]:
     """Print the speed on each group of sentences and on all; return {"groups": of each group, "relative": of all}."""
     models = load_models(args)
-    config = generation_config(args.dataset)
-    translators = {name: make_translator(loaded, config, args.batch_size) for name, loaded in models.items()}
+    search = search_settings(args.dataset)
+    translators = {name: make_translator(loaded, search, args.batch_size) for name, loaded in models.items()}
     if args.stock:
-        translators = {"stock": make_stock_translator(models[args.models[0]], config, args.batch_size)} | translators
+        translators = {"stock": make_stock_translator(models[args.models[0]], search, args.batch_size)} | translators
     baseline = next(iter(translators))
     print_header("source tokens", translators)
     sizes = models[args.models[0]].task.dataset("test").src_sizes
@@ -257,7 +259,7 @@ def main() -> None:
     timing.print_origin()
     if args.json:
         baseline = next(iter(found["relative"]))
-        what = f"decoding with beam {generation_config(args.dataset).beam}, {args.batch_size} at a time, "
+        what = f"decoding with beam {search_settings(args.dataset).beam}, {args.batch_size} at a time, "
         decoding = timing.describe(f"{what}{GROUPS * args.sample} sentences", baseline, device)
         results |= {"groups": found["groups"], "decoding": decoding | {"relative": found["relative"]}}
         timing.write_results(args.json, f"{what}{args.repeats} repeats", baseline, device, results)
