@@ -8,12 +8,12 @@
 
 A system is a mechanism, or one of its implementations: "softmax" is `scaled_dot_product_attention` where relumt uses
 it, on a GPU with cuDNN, as training with --compile has it; "softmax, flash" and so on one of its backends, "softmax,
-explicit" scores, weights and product, and "relu, unfused" ReLU attention by PyTorch's operators. Each round runs every
-system once, so that what slows the machine slows all of them. Reported are median times, by the GPU's clock if there is
-one; the median of the paired ratios to the baseline with its 95% interval; peak memory; and its ratio. Lower is better.
-Times include what a mechanism does to the concatenated heads (ReLA's norm). Forward passes are those of inference, so
-the other two are not their sum. What cannot run is left out, and the reason is printed, as is what takes longer than
-MAX_SECONDS on a GPU.
+explicit" scores, weights and product, "relu, unfused" ReLU attention by PyTorch's operators, and "inhibitor, fp16
+pairs" half precision where a GPU has a kernel for it. Each round runs every system once, so that what slows the machine
+slows all of them. Reported are median times, by the GPU's clock if there is one; the median of the paired ratios to the
+baseline with its 95% interval; peak memory; and its ratio. Lower is better. Times include what a mechanism does to the
+concatenated heads (ReLA's norm). Forward passes are those of inference, so the other two are not their sum. What cannot
+run is left out, and the reason is printed, as is what takes longer than MAX_SECONDS on a GPU.
 """
 
 import argparse
@@ -48,14 +48,16 @@ BACKENDS = {
 PAIRWISE, LONGEST_PAIRWISE = "inhibitor, naive", 512
 """The system with tensors of n·n·D elements, and its greatest length."""
 
-UNFUSED = "relu, unfused"
-"""The system for which RELUMT_KERNELS is set to reference."""
+UNFUSED, PAIRS = "relu, unfused", "inhibitor, fp16 pairs"
+KERNELS = {UNFUSED: "reference", PAIRS: "experimental"}
+"""What RELUMT_KERNELS is set to for a system."""
 
 IMPLEMENTATIONS: dict[str, tuple[str, dict[str, Any], Need]] = {
     "softmax, explicit": ("softmax", {}, Need.WEIGHTS),
     "relu, with row stats": ("relu", {}, Need.ROW_STATS),
     UNFUSED: ("relu", {}, Need.NOTHING),
     "relu_l1, power 8": ("relu_l1", {"power": 8}, Need.NOTHING),
+    PAIRS: ("inhibitor", {}, Need.NOTHING),
     "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
     PAIRWISE: ("inhibitor", {"implementation": "naive"}, Need.NOTHING),
 }
@@ -118,7 +120,7 @@ def mechanism_by(system: str, args: argparse.Namespace, mask: AttentionMask) -> 
     """Return a mechanism by one of its implementations."""
     name, options, need = MECHANISM_SYSTEMS[system]
     mechanism = MECHANISMS[name](args.heads, args.head_dim, args.dropout, **options).to(device()).train()
-    setting = "reference" if system == UNFUSED else os.environ.get(KERNELS_VARIABLE, "auto")
+    setting = KERNELS.get(system, os.environ.get(KERNELS_VARIABLE, "auto"))
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         os.environ[KERNELS_VARIABLE] = setting

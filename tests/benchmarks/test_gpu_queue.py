@@ -44,7 +44,7 @@ def test_an_invalid_call_is_refused_in_one_line(name, arguments, message, tmp_pa
             ],
         ),
         ("kernels.sh", ["| relu_l1, power 8 |", "## Inhibitor, bfloat16"]),
-        ("inhibitor.sh", ["| plain | 1 × 1 × 9 × 10, 5, 6 |", "| causal |"]),
+        ("inhibitor.sh", ["| 8 | inhibitor, fp16 pairs | forward |", "## Heads of 128"]),
         ("many_seeds.sh", ["| relu_l1_p8_qk_norm | ", "## Held-out text"]),
     ],
 )
