@@ -136,16 +136,3 @@ def test_fused_softmax_keeps_the_types_of_explicit_softmax(name, q):
             fused = mechanism(*inputs, AttentionMask()).output
             explicit = mechanism(*inputs, AttentionMask(), Need.WEIGHTS).output
         torch.testing.assert_close(fused, explicit)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", distinct_attentions())
-def test_lengths_do_not_cause_compilations(name):
-    mechanism = build(name)
-    compiled = torch.compile(
-        lambda q, x: mechanism(q, q, q, AttentionMask(x, True)).output, backend="eager", dynamic=True, fullgraph=True
-    )
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
-        for length in range(3, 12):
-            compiled(torch.randn(B, H, length, D), torch.ones(B, length, dtype=torch.bool))
