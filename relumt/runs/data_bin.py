@@ -111,24 +111,20 @@ class DataBin(Preparation):
             )
 
     def num_sentences(self, subset: str) -> int:
-        """Return the number of sentence pairs of `subset`, which fairseq's index says.
+        """Return the number of sentence pairs of `subset`, which fairseq's index says; raises as `sizes`."""
+        return len(self.sizes(subset, self.target))
+
+    def longest(self, subset: str) -> list[tuple[int, int]]:
+        """Return the length in tokens and the number, from 1, of the longest source and target; raises as `sizes`."""
+        sides = (enumerate(self.sizes(subset, language), start=1) for language in self.languages)
+        return [max(((length, number) for number, length in side), default=(0, 0)) for side in sides]
+
+    def sizes(self, subset: str, language: str) -> memoryview:
+        """Return the number of tokens of each sentence in one language of `subset`.
 
         Raises:
             UserError: the index does not have fairseq's default format, mmap, or is cut off.
         """
-        return len(self._sizes(subset, self.target))
-
-    def longest(self, subset: str) -> list[tuple[int, int]]:
-        """Return the length in tokens and the number, from 1, of the longest source and the longest target.
-
-        Raises:
-            UserError: as `num_sentences`.
-        """
-        sides = (enumerate(self._sizes(subset, language), start=1) for language in self.languages)
-        return [max(((length, number) for number, length in side), default=(0, 0)) for side in sides]
-
-    def _sizes(self, subset: str, language: str) -> memoryview:
-        """Return the number of tokens of each sentence in one language of `subset`."""
         path = self.index_path(subset, language)
         content = path.read_bytes()
         start = len(INDEX_MAGIC) + INDEX_HEADER

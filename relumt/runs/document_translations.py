@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from relumt.corpora.document_lengths import read_document_lengths
-from relumt.plugin.tasks.chunks import sentences_per_chunk
+from relumt.plugin.tasks.chunks import chunk_starts
 from relumt.plugin.tasks.document_chunks import (
     chunks_per_document,
     detach_separators,
@@ -51,9 +53,10 @@ def load_chunks(data_bin: DataBin, setup: EvaluationSetup, generated: GeneratedO
         UserError: one is missing, or the documents of the subset do not have as many sentences.
     """
     subset, separator = setup.subset, setup.flags.get("--document-separator", "")
-    source, target = (f"{data_bin.prefix(subset)}.{language}" for language in data_bin.languages)
-    lengths = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), bool(separator))
-    documents = read_document_lengths(data_bin.folder / f"{subset}.docs", sum(lengths))
+    source, target = (np.asarray(data_bin.sizes(subset, language)) for language in data_bin.languages)
+    documents = read_document_lengths(data_bin.folder / f"{subset}.docs", len(source))
+    starts = chunk_starts(documents, source, target, int(setup.flags["--document-length"]), bool(separator))
+    lengths = np.diff(starts, append=len(source)).tolist()
     lines = lines_in_order(generated.hypotheses, len(lengths), subset)
     return Chunks(subset, [detach_separators(line, separator) for line in lines], lengths, documents, separator)
 

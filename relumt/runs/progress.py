@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TextIO
@@ -155,38 +155,22 @@ Update = Callable[[float, str, bool], None]
 """Takes the share that is done, from 0 to 1, what to say about it, and whether that is to stay on a line of its own."""
 
 
-def progress_line(stream: TextIO, interval: float) -> AbstractContextManager[Update]:
-    """Return a context that yields what shows progress: one line on a terminal, else one every `interval` seconds."""
-    return terminal_line(stream) if stream.isatty() else spaced_lines(stream, interval)
-
-
 @contextmanager
-def spaced_lines(stream: TextIO, interval: float) -> Iterator[Update]:
-    """Yield a function that prints what is to stay, and the rest every `interval` seconds."""
-    printed = time.monotonic()
-
-    def update(_: float, text: str, stays: bool) -> None:
-        nonlocal printed
-        if stays or time.monotonic() - printed > interval:
-            print_now(text, stream=stream)
-            printed = time.monotonic()
-
-    yield update
-
-
-@contextmanager
-def terminal_line(stream: TextIO) -> Iterator[Update]:
-    """Yield a function that updates one line with a bar, and prints what is to stay above it."""
+def progress_line(stream: TextIO, interval: float) -> Iterator[Update]:
+    """Yield what shows progress: one line with a bar on a terminal, else one every `interval` seconds."""
     from rich.console import Console  # here, because most commands show none
     from rich.progress import BarColumn, Progress, TextColumn
 
+    is_terminal, printed = stream.isatty(), time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
-    with Progress(*columns, console=Console(file=stream)) as bar:
+    with Progress(*columns, console=Console(file=stream), disable=not is_terminal) as bar:
         task = bar.add_task("starting", total=1.0)
 
         def update(share: float, text: str, stays: bool) -> None:
+            nonlocal printed
             bar.update(task, completed=share, description=text)
-            if stays:
-                print_now(text)
+            if stays or (not is_terminal and time.monotonic() - printed > interval):
+                print_now(text, stream=None if is_terminal else stream)  # above the bar, rich prints what is on stdout
+                printed = time.monotonic()
 
         yield update

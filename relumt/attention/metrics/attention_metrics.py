@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from relumt.attention import AttentionMask
 from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
 
@@ -24,22 +23,6 @@ def real_queries(source: Tensor, decoder_input: Tensor, pads: tuple[int, int]) -
     """
     encoder, decoder = source.ne(pads[0]), decoder_input.ne(pads[1])
     return {"encoder": encoder, "decoder": decoder, "cross": decoder}
-
-
-def select_rows(weights: Tensor, mask: AttentionMask, is_real: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of the real queries and the number of keys visible to each.
-
-    Args:
-        weights: [B, H, T, S].
-        mask: what the queries can attend to.
-        is_real: [B, T] bool.
-
-    Returns:
-        Rows [R, H, S] and n [R].
-    """
-    B, _, T, S = weights.shape
-    num_visible = mask.count_visible(T, S, weights.device)[:, 0, :, 0].expand(B, T)[is_real]  # [B, T] -> [R]
-    return weights.transpose(1, 2)[is_real], num_visible  # [B, T, H, S] -> [R, H, S]
 
 
 def sparsity(rows: Tensor, num_visible: Tensor) -> Tensor:

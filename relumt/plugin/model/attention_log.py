@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.attention.metrics.attention_metrics import entropy, is_null_row, real_queries, select_rows, sparsity
+from relumt.attention.metrics.attention_metrics import entropy, is_null_row, real_queries, sparsity
 from relumt.errors import UserError
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook
@@ -59,9 +59,10 @@ class AttentionLog:
         def measure(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.weights is None:
                 return
-            site = attention.site
-            # [B, H, T, S] -> [R, H, S]
-            rows, num_visible = select_rows(result.weights.detach(), mask, is_real[site])
+            site, (T, S) = attention.site, result.weights.shape[2:]
+            real = is_real[site]
+            rows = result.weights.detach().transpose(1, 2)[real]  # [B, H, T, S] -> [B, T, H, S] -> [R, H, S]
+            num_visible = mask.count_visible(T, S, rows.device)[:, 0, :, 0].expand_as(real)[real]  # [B, T] -> [R]
             values[f"attention_sparsity_{site}"].append(sparsity(rows, num_visible).mean())
             if not attention.mechanism.has_negative_weights:
                 values[f"attention_null_rate_{site}"].append(is_null_row(rows).float().mean())

@@ -6,11 +6,8 @@ sentences if there is one, and a single end of sentence. [RF] does not say which
 
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
-
-from relumt.corpora.document_lengths import read_document_lengths
 
 
 def chunk_starts(
@@ -47,22 +44,3 @@ def chunk_sizes(starts: np.ndarray, sizes: np.ndarray, separators: bool) -> np.n
     num_sentences = np.diff(starts, append=len(sizes))
     num_tokens = np.add.reduceat(sizes.astype(np.int64), starts)
     return num_tokens - (num_sentences - 1) * (1 - int(separators))
-
-
-def sentences_per_chunk(source: str, target: str, limit: int, separators: bool) -> list[int]:
-    """Return the number of sentences of each chunk of a binarized text.
-
-    Args:
-        source: path of the source side without ".idx"; the file SUBSET.docs is in the same folder.
-        target: path of the target side without ".idx".
-        limit: L.
-        separators: see `chunk_starts`.
-    """
-    from fairseq.data.data_utils import load_indexed_dataset
-
-    sides = [load_indexed_dataset(path, None, "mmap") for path in (source, target)]  # keeps the mapped sizes alive
-    source_sizes, target_sizes = (side.sizes for side in sides)
-    path = Path(source)
-    documents = read_document_lengths(path.with_name(f"{path.name.split('.')[0]}.docs"), len(source_sizes))
-    starts = chunk_starts(documents, source_sizes, target_sizes, limit, separators)
-    return np.diff(starts, append=len(source_sizes)).tolist()
