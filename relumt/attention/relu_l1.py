@@ -25,13 +25,12 @@ from relumt.attention.kernels.checked_calls import PointwiseResult
 from relumt.attention.kernels.pointwise_params import POWERS_OF_RELU, PointwiseParams
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.transforms import is_exporting
 from relumt.attention.variant_spec import POSITIVE
 
 EPSILON = 1e-6
 
-MAX_EXPORTED_KEYS = 1 << 20
-"""Keys for which an exported program, whose length is open, keeps sums from overflowing."""
+MAX_SCORE = 128
+"""Kernels serve where powers of scores up to this are finite in float32: they do not divide by the largest first."""
 
 
 @dataclass(frozen=True)
@@ -79,25 +78,29 @@ class L1NormalizedReLUAttention(Mechanism):
         return like.new_full((1, 1, 1, 1), bias) if bias else None
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """Return weights of scores [B, H, T, S]; values whose powers would overflow count as the largest that do not.
+        """Return weights of scores [B, H, T, S]; each w_ij is divided by the largest of its row, m_i, before the power.
 
         A row of tiny weights sums to less than 1, which keeps the gradients of its scores below 1/ε.
         """
-        num_keys = MAX_EXPORTED_KEYS if is_exporting() else max(scores.shape[-1], 1)
-        largest = (torch.finfo(scores.dtype).max / num_keys) ** (1 / self.options.power) / 2
-        rectified = F.hardtanh(self.zero_hidden_scores(scores, mask), 0.0, largest)
-        weights = rectified**self.options.power if self.options.power > 1 else rectified
-        return weights / (weights.sum(-1, keepdim=True) + EPSILON)
+        p, w = self.options.power, F.relu(self.zero_hidden_scores(scores, mask))
+        if not w.shape[-1]:
+            return w
+        # Products with 1/x [B, H, T, 1], because a quotient's backward pass takes more passes over [B, H, T, S].
+        largest = w.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
+        powers = (w * (1 / largest)) ** p if p > 1 else w * (1 / largest)
+        return powers * (1 / (powers.sum(-1, keepdim=True) + EPSILON * largest**-p))
 
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
         """Return what a fused kernel has to know for weights that are not yet divided by their sum.
 
-        None if b < 1/p and p > 16: weights are (pb + a z)^p then, which exceed float32 for p = 32 and z = 16/a.
+        None if ((pb + a z)/max(pb, 1))^p exceeds float32 at a score z of MAX_SCORE.
         """
-        if self.options.power > 16 and self.options.power * self.options.shift < 1:
+        options = self.options
+        largest = torch.finfo(torch.float32).max ** (1 / options.power)
+        if options.slope * MAX_SCORE / max(options.power * options.shift, 1.0) > largest:
             return None
         params = super().pointwise_params(q, k, mask)
-        return params and replace(params, activation=POWERS_OF_RELU[self.options.power - 1])
+        return params and replace(params, activation=POWERS_OF_RELU[options.power - 1])
 
     def normalize_fused(self, output: Tensor, weight_sum: Tensor | None, w_log_w: Tensor | None) -> PointwiseResult:
         """Divide Σ_j w_ij^p v_j by Σ_j w_ij^p + ε, and row sums alike. In kernels, large powers are infinite."""

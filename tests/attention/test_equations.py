@@ -108,6 +108,18 @@ def test_rows_of_relu_l1_sum_to_1_whatever_its_options(power, shift):
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-2)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("power", [2, 16, 32])
+def test_large_scores_of_relu_l1_are_the_equation_in_float32(power, shift):
+    scores = [-31.0, 8.0, 9.0, 14.0, 490.0]  # with the causal mask, each row has a larger one
+    q, k = torch.ones(1, 1, 5, 1), torch.tensor(scores).view(1, 1, 5, 1)
+    mechanism = MECHANISMS["relu_l1"](1, 1, power=power, shift=shift)
+    weights = mechanism(q, k, k, AttentionMask(is_causal=True), Need.WEIGHTS).weights[0, 0]
+    for n, row in enumerate(weights, start=1):
+        expected = torch.tensor(oracle.relu_l1(scores[:n], n, power, shift))
+        torch.testing.assert_close(row[:n], expected, rtol=1e-4, atol=1e-6)
+
+
 @given(case=cases(), offset=st.sampled_from([-2.5, -0.3, 0.0, 0.7]))
 def test_elastic_softmax_is_the_equation_for_every_offset(case, offset):
     mechanism = MECHANISMS["elastic_softmax"](case.H, case.D)

@@ -140,7 +140,7 @@ def test_only_large_calls_are_computed_in_blocks(monkeypatch):
     assert select(long) is None
 
 
-@pytest.mark.parametrize(("power", "shift"), [(16, 0.0), (32, 0.0), (32, 0.03), (32, 1.0)])
+@pytest.mark.parametrize(("power", "shift"), [(16, 0.0), (32, 0.0), (32, 0.03), (32, 0.05), (32, 1.0)])
 def test_high_powers_of_large_scores_are_finite(monkeypatch, power, shift):
     monkeypatch.setenv(KERNELS_VARIABLE, "auto")
     monkeypatch.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
