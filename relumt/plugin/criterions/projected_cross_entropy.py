@@ -29,6 +29,8 @@ MIN_CHUNK_POSITIONS = 256
 FP16_SCALE = 16.0
 """Factor of gradients while they are in fp16: without it the many small ones of a large vocabulary would vanish, and
 with a larger one the sum over the positions of a frequent type could overflow."""
+MAX_FP16_POSITIONS = 4096
+"""Positions of a chunk in fp16, for the same reason."""
 
 
 class SmoothedLoss(NamedTuple):
@@ -131,6 +133,8 @@ class _ChunkedSums:
         self.inputs_grad = torch.empty_like(inputs, dtype=exact) if needs_inputs_grad else None
         self.weight_grad = torch.zeros_like(weight, dtype=exact) if needs_weight_grad else None
         chunk = max(MIN_CHUNK_POSITIONS, CHUNK_ELEMENTS.get(inputs.device.type, CHUNK_ELEMENTS["cpu"]) // V)
+        if self.scale != 1:
+            chunk = min(chunk, MAX_FP16_POSITIONS)
         buffer = inputs.new_empty(min(chunk, len(inputs)), V)
         for start in range(0, len(inputs), chunk):
             rows = slice(start, start + chunk)
