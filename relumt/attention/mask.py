@@ -174,14 +174,17 @@ def split_mask(mask: Tensor, B: int, H: int, T: int, S: int) -> tuple[Tensor, Te
         B, H, T, S: the sizes of attention.
 
     Raises:
+        TypeError: the mask is neither bool nor of numbers that can be −∞.
         ValueError: the mask has another shape, or hides different keys from different heads.
     """
+    is_added = mask.is_floating_point()
+    if not is_added and mask.dtype != torch.bool:
+        raise TypeError(f"expected a mask of torch.bool or of floating-point numbers, got {mask.dtype}")
     if mask.dim() == 3:  # [B, T, S] -> [B, 1, T, S], [B·H, T, S] -> [B, H, T, S]
         mask = mask.unflatten(0, (-1, H)) if mask.shape[0] == B * H else mask[:, None]
     elif mask.dim() == 2:
         mask = mask[None, None]
-    is_added = mask.is_floating_point()
-    hidden = mask.isneginf() if is_added else mask.bool()
+    hidden = mask.isneginf() if is_added else mask
     if hidden.dim() != 4 or any(size not in (1, full) for size, full in zip(hidden.shape, (B, H, T, S), strict=True)):
         raise ValueError(f"expected a mask for B, H, T, S = {B}, {H}, {T}, {S}, found {list(mask.shape)}")
     if hidden.shape[1] > 1 and not hidden.eq(hidden[:, :1]).all():

@@ -67,8 +67,8 @@ class MultiheadAttention(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        num_kv_heads = num_kv_heads or num_heads
-        if embed_dim % num_heads or num_heads % num_kv_heads:
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if min(num_heads, num_kv_heads) < 1 or embed_dim % num_heads or num_heads % num_kv_heads:
             raise ValueError(
                 f"embed_dim must be a multiple of num_heads, and that of num_kv_heads; got {embed_dim}, {num_heads} "
                 f"and {num_kv_heads}"
@@ -189,7 +189,7 @@ def attend(
 
     Raises:
         KeyError: there is no such mechanism.
-        TypeError: the mechanism has no such option.
+        TypeError: the mechanism has no such option, or the mask is neither bool nor floating-point.
         ValueError: the mechanism has parameters or a norm, which need a module, or a shape does not fit.
     """
     B, H, T, D = query.shape

@@ -79,8 +79,9 @@ def run_grid(arguments: argparse.Namespace) -> bool:
     experiments = select_experiments(arguments)
     if not experiments:
         raise UserError(f"{arguments.name} has no runs; make it with relumt reproduce {arguments.name}")
-    if os.environ.get("DATA_BIN"):
-        raise UserError("DATA_BIN is set, but a table may need several datasets; unset it")
+    for variable, needed in (("DATA_BIN", "datasets"), ("SEED", "seeds, which --seeds lists")):
+        if os.environ.get(variable):
+            raise UserError(f"{variable} is set, but a table may need several {needed}; unset it")
     root = arguments.root.resolve()
     if not (root / "scripts" / "run.sh").is_file():
         raise UserError(f"{arguments.root}: no scripts/run.sh in it; give the checkout of relumt with --root")

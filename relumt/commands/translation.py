@@ -49,8 +49,8 @@ def translate(arguments: argparse.Namespace) -> None:
     model that was trained on documents, it ends a document. By default the search is the one that the run's test set
     was translated with.
     """
-    if not arguments.json and (arguments.nbest > 1 or arguments.alignments):
-        raise UserError("--nbest and --alignments need --json; add it")
+    if not arguments.json and (arguments.nbest > 1 or arguments.alignments or arguments.units != "subwords"):
+        raise UserError("--nbest, --alignments and --units need --json; add it")
     prepare_fairseq_import()
     from relumt.runs.inference.translator import load
 

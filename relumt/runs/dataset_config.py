@@ -155,7 +155,9 @@ def require_dataset(name: str, datasets: Path) -> DatasetConfig:
     """Read a dataset's file; raise UserError, with the names that are known, if there is none."""
     config = load_dataset(name, datasets)
     if config is None:
-        raise UserError(f"no dataset {quote(name)} in {datasets}; {list_known(name, dataset_names(datasets))}")
+        data_bin = Path("data-bin", name)
+        advice = f"for the data-bin, give {data_bin}; " if data_bin.is_dir() else ""
+        raise UserError(f"no dataset {quote(name)} in {datasets}; {advice}{list_known(name, dataset_names(datasets))}")
     return config
 
 

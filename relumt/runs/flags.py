@@ -166,4 +166,4 @@ def list_known(name: str, known: Iterable[str]) -> str:
     names = list(known)
     similar = get_close_matches(name, names, n=1)
     suggestion = f"did you mean {similar[0]}? " if similar else ""
-    return f"{suggestion}known: {', '.join(names)}"
+    return f"{suggestion}known: {', '.join(names) or 'none'}"

@@ -158,8 +158,13 @@ def test_what_cannot_be_computed_is_refused():
         attend(x, x, x, torch.tensor([True, False]).view(1, 2, 1, 1).expand(1, 2, 3, 3))
     with pytest.raises(ValueError, match="expected a mask for B, H, T, S = 1, 2, 3, 3, found"):
         attend(x, x, x, torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="got 8, 2 and 3"):
-        MultiheadAttention(8, 2, num_kv_heads=3)
+    with pytest.raises(
+        TypeError, match=r"expected a mask of torch\.bool or of .* numbers, got torch\.int64"
+    ):
+        attend(x, x, x, torch.ones(3, 3, dtype=torch.long))
+    for num_heads, num_kv_heads in ((2, 3), (2, 0), (0, None)):
+        with pytest.raises(ValueError, match="must be a multiple of num_heads"):
+            MultiheadAttention(8, num_heads, num_kv_heads=num_kv_heads)
     with pytest.raises(ValueError, match="QK norm needs products of queries and keys, which InhibitorAttention lacks"):
         MultiheadAttention(E, H, mechanism="inhibitor", qk_norm="constant")
     with pytest.raises(ValueError, match="computes distances, not scores"):

@@ -114,8 +114,8 @@ class MechanismTransformer(TransformerModel):
         if getattr(settings, "log_attention_interval", None) and recomputes_activations(settings):
             raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
         softmax_epochs, num_epochs = (getattr(settings, name, 0) for name in ("attention_softmax_epochs", "max_epoch"))
-        if num_epochs and softmax_epochs >= num_epochs:
-            print_status(f"--attention-softmax-epochs {softmax_epochs} leaves no epoch of {num_epochs} without softmax")
+        if softmax_epochs >= (num_epochs or 1) and not hasattr(settings, "vocabulary_fingerprint"):
+            print_status(f"softmax trains the first {softmax_epochs} epochs, perhaps all: give a larger --max-epoch")
         record_vocabulary(settings, task)
         try:
             model: MechanismTransformer = super().build_model(settings, task)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -194,6 +194,8 @@ class Translator:
 
         None stands for an empty text, or that the model has no attention weights. The words are those of `words`.
         """
+        if unit not in get_args(Unit):
+            raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}, not {unit!r}")
         found: list[Alignment | None] = [None] * len(translations)
         numbers = [number for number, translation in enumerate(translations) if len(translation.target)]
         for batch in batches_by_length([len(translations[number].target) for number in numbers], batch_size):
@@ -223,8 +225,11 @@ class Translator:
         """Return the token indices that the model reads for each text; messages call the texts by their `places`.
 
         Raises:
+            TypeError: `texts` is a string.
             UserError: a text is too long for the model.
         """
+        if isinstance(texts, str):
+            raise TypeError("expected a sequence of texts, got one string; put it in a list")
         sources = self.encoding.encode(texts)
         longest, _ = self.loaded.max_positions
         for place, source in zip(places, sources, strict=False):

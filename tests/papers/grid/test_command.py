@@ -54,11 +54,12 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
             "no data-bin for 'europarl7_en_de_aligned'; make it with relumt prepare",
         ),
         (["rela_table3", *SMOKE], "DATA_BIN is set, but a table may need several datasets"),
+        (["rela_table3", *SMOKE], "SEED is set, but a table may need several seeds, which --seeds lists"),
     ],
 )
 def test_an_invalid_request_is_reported_in_one_line(grid, arguments, message, monkeypatch):
-    if message.startswith("DATA_BIN"):
-        monkeypatch.setenv("DATA_BIN", "mine")
+    if " is set" in message:
+        monkeypatch.setenv(message.split()[0], "1")
     status, printed = grid(*arguments)
     assert status == 2 and message in printed.err and printed.err.count("\n") == 1
 

@@ -86,6 +86,10 @@ def test_a_mechanism_without_weights_and_an_empty_text_have_no_alignment(transla
 
 
 def test_input_that_cannot_be_translated_is_refused(translator):
+    with pytest.raises(TypeError, match="got one string; put it in a list"):
+        translator.translate("w1 w2")
+    with pytest.raises(ValueError, match="unit must be one of subwords, words, not 'word'"):
+        translator.align([], unit="word")
     longest = translator.loaded.max_positions[0]
     with pytest.raises(UserError, match=rf"^line 8: has {longest + 1} subwords, .* at most {longest}; split the line$"):
         translator.translate_nbest(["w1", "w2 " * longest], 1, first_number=7)
