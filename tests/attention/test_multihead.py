@@ -158,9 +158,7 @@ def test_what_cannot_be_computed_is_refused():
         attend(x, x, x, torch.tensor([True, False]).view(1, 2, 1, 1).expand(1, 2, 3, 3))
     with pytest.raises(ValueError, match="expected a mask for B, H, T, S = 1, 2, 3, 3, found"):
         attend(x, x, x, torch.ones(3, 4, dtype=torch.bool))
-    with pytest.raises(
-        TypeError, match=r"expected a mask of torch\.bool or of .* numbers, got torch\.int64"
-    ):
+    with pytest.raises(TypeError, match=r"expected a mask of torch\.bool or of .* numbers, got torch\.int64"):
         attend(x, x, x, torch.ones(3, 3, dtype=torch.long))
     for num_heads, num_kv_heads in ((2, 3), (2, 0), (0, None)):
         with pytest.raises(ValueError, match="must be a multiple of num_heads"):
