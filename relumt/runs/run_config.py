@@ -238,7 +238,8 @@ def find_checkpoint(checkpoint_or_run: Path) -> Path:
     for path in candidates:
         if path.is_file():
             return path
-    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or the folder of a trained run")
+    advice = "give a checkpoint_*.pt or the folder of a trained run, RUNS/DATASET/MODEL/SEED"
+    raise UserError(f"{candidates[0]}: no such checkpoint; {advice}")
 
 
 def num_averaged(checkpoint: str) -> int:
