@@ -19,10 +19,10 @@ from relumt.papers.seed_statistics import confidence_interval, dunnett_p_values
 TABLES = {"scores": "multi30k", "scores_iwslt14": "iwslt14"}
 """Table of scores by seed -> table of means and differences, in relu_or_softmax.json."""
 
-GAP_TABLES = ("iwslt14", "multi30k")
-"""Tables of scores by seed in gap.json, whose differences are in its table `differences`."""
-
 MEASURES = ("validation loss", "validation BLEU", "test BLEU")
+
+GAP_TABLES = {"iwslt14": (*MEASURES, "TED 2013", "TED 2014", "TED 2013 and 2014"), "multi30k": MEASURES}
+"""Table of scores by seed in gap.json -> its measures, whose differences are in the table `differences`."""
 
 Scores = Sequence[Decimal | None]
 """A score for each seed, None if it was not trained."""
@@ -34,7 +34,7 @@ def main() -> None:
         print(f"{scores}: validation BLEU, p, test BLEU, p")
         for model, cells in rows(scores):
             print(f"  {model}: {', '.join(cells)}")
-    print(f"gap: {', '.join(MEASURES)} of each table in {GAP_TABLES}")
+    print("gap:", *(f"{', '.join(measures)} of {table};" for table, measures in GAP_TABLES.items()))
     for model, cells in gap_rows():
         print(f"  {model}: {', '.join(cells)}")
 
@@ -54,12 +54,12 @@ def rows(table: str) -> Iterator[tuple[str, list[str]]]:
 
 def gap_rows() -> Iterator[tuple[str, list[str]]]:
     """Yield each model of gap.json but softmax, with its differences in each corpus, "" without runs."""
-    tables = [scores_by_seed("gap", table) for table in GAP_TABLES]
-    for model in dict.fromkeys(model for _, models in tables for model in models):
+    tables = {table: scores_by_seed("gap", table) for table in GAP_TABLES}
+    for model in dict.fromkeys(model for _, models in tables.values() for model in models):
         cells = [
             difference(models[model][measure], softmax[measure]) if model in models else ""
-            for softmax, models in tables
-            for measure in MEASURES
+            for table, (softmax, models) in tables.items()
+            for measure in GAP_TABLES[table]
         ]
         yield model, cells
 
@@ -73,8 +73,10 @@ def scores_by_seed(experiment: str, table: str) -> tuple[dict[str, Scores], dict
 
 
 def difference(scores: Scores, baseline: Scores) -> str:
-    """Return the mean difference, with its interval if there are seeds enough."""
+    """Return the mean difference, with its interval if there are seeds enough; "" without a common seed."""
     pairs = [(own, other) for own, other in zip(scores, baseline, strict=True) if own is not None and other is not None]
+    if not pairs:
+        return ""
     differences = [float(own - other) for own, other in pairs]
     interval = confidence_interval(differences) if len(differences) >= MIN_SEEDS_OF_INTERVALS else None
     spec = f"z.{-int(pairs[0][0].as_tuple().exponent)}f"
