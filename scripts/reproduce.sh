@@ -4,8 +4,8 @@
 #   scripts/reproduce.sh NAME [--preset paper|small|smoke] [options…] [-- fairseq-train flags…]
 #
 # `scripts/reproduce.sh --help` lists the names and options. `scripts/train.sh --help` explains the environment variables
-# RUNS, CONFIGS, PRECISION, FORCE, RELUMT_KERNELS and PYTHON. SEED and DATA_BIN are refused, because a
-# table may need several: give --seeds.
+# RUNS, CONFIGS, PRECISION, FORCE, RELUMT_KERNELS and PYTHON. SEED and DATA_BIN are refused, because a table may need
+# several: give --seeds.
 #
 # Existing results are reused. The exit status is 1 if a run or benchmark failed, which leaves its cells of the table
 # empty, and 2 if the request is invalid or existing runs have other settings.

@@ -78,17 +78,17 @@ class L1NormalizedReLUAttention(Mechanism):
         return like.new_full((1, 1, 1, 1), bias) if bias else None
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """Return weights of scores [B, H, T, S]; each w_ij is divided by the largest of its row, m_i, before the power.
+        """Return weights of scores [B, H, T, S]; each w_ij is divided by the largest of its row before the power.
 
         A row of tiny weights sums to less than 1, which keeps the gradients of its scores below 1/ε.
         """
-        p, w = self.options.power, F.relu(self.zero_hidden_scores(scores, mask))
+        w = F.relu(self.zero_hidden_scores(scores, mask))
         if not w.shape[-1]:
             return w
         # Products with 1/x [B, H, T, 1], because a quotient's backward pass takes more passes over [B, H, T, S].
         largest = w.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
-        powers = (w * (1 / largest)) ** p if p > 1 else w * (1 / largest)
-        return powers * (1 / (powers.sum(-1, keepdim=True) + EPSILON * largest**-p))
+        powers = (w * (1 / largest)) ** self.options.power
+        return powers * (1 / (powers.sum(-1, keepdim=True) + EPSILON * largest**-self.options.power))
 
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
         """Return what a fused kernel has to know for weights that are not yet divided by their sum.

@@ -20,7 +20,7 @@ EXAMPLES = (("relu", "causal"), ("inhibitor", "padding"))
 """Mechanisms and masks of the fast tests; the slow ones compile all."""
 SHORT, LONG = 9, 600
 """Lengths below and above which blocks serve on a CPU."""
-MASKS = {"padding": (True, False), "causal": (False, True), "both": (True, True)}
+MASKS = {"padding": (True, False), "causal": (False, True), "both": (True, True), "nothing": (False, False)}
 
 
 def training_step(mechanism, is_causal, q, k, v, key_mask):

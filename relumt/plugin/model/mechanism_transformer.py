@@ -103,9 +103,10 @@ class MechanismTransformer(TransformerModel):
         """
         settings = as_namespace(args)
         check_training_device(settings)
+        is_trained = hasattr(settings, "vocabulary_fingerprint")
         for choice in VARIANT_CHOICES:
             # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
-            choice.check(settings, is_trained=hasattr(settings, "vocabulary_fingerprint"))
+            choice.check(settings, is_trained)
             choice.record_defaults(settings)
         for name in sorted(stored_settings()):
             if "drop" in name and not 0 <= (probability := getattr(settings, name, None) or 0) <= 1:  # NaN is not
@@ -114,7 +115,7 @@ class MechanismTransformer(TransformerModel):
         if getattr(settings, "log_attention_interval", None) and recomputes_activations(settings):
             raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
         softmax_epochs, num_epochs = (getattr(settings, name, 0) for name in ("attention_softmax_epochs", "max_epoch"))
-        if softmax_epochs >= (num_epochs or 1) and not hasattr(settings, "vocabulary_fingerprint"):
+        if softmax_epochs >= (num_epochs or 1) and not is_trained:
             print_status(f"softmax trains the first {softmax_epochs} epochs, perhaps all: give a larger --max-epoch")
         record_vocabulary(settings, task)
         try:

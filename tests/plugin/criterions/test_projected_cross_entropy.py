@@ -91,10 +91,9 @@ def test_fp16_gradients_of_a_frequent_type_do_not_overflow(N, share):
     weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
     target = torch.arange(N).remainder(44) + 6
     target[:: int(1 / share)] = 5
-    # As a loss scaler does after overflows; the sum over all positions exceeds 65,504 without.
-    (fused.projected_cross_entropy(features, weight, target, 0.1, PAD).loss / 16).backward()
+    fused.projected_cross_entropy(features, weight, target, 0.1, PAD).loss.backward()
     assert weight.grad.isfinite().all()
-    assert weight.grad[5].abs().max() > 100
+    assert weight.grad[5].abs().max() > 1000
 
 
 @pytest.mark.parametrize("frozen", ["features", "weight"])
