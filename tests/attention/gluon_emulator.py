@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from tests.attention.gluon_values import Pointer, Value, inline_asm, integer, integers, load, raw, reduce, store
 
@@ -226,17 +227,19 @@ def import_emulated(name, namespace=None, local=None, names=(), level=0):
     return modules[name]
 
 
+def convert(x):
+    """Return what stands for an argument."""
+    if isinstance(x, torch.Tensor):
+        return Pointer.from_tensor(x)
+    if hasattr(x, "block_shape"):
+        return SimpleNamespace(**vars(x) | {"dtype": x.base.dtype, "shape": [integer(n) for n in x.shape]})
+    return integer(x) if isinstance(x, int) else x
+
+
 def emulate(kernel, num_programs, arguments, seed=0, first_program=0):
     """Run a kernel of relumt.attention.kernels.hopper with the arguments of its launch, constants included."""
     function = getattr(import_emulated(f"{KERNELS}{kernel.__module__.removeprefix(KERNELS)}"), kernel.__name__)
-    converted = [
-        Pointer.from_tensor(x) if isinstance(x, torch.Tensor)
-        else integer(x) if isinstance(x, int)
-        else SimpleNamespace(**vars(x) | {"dtype": x.base.dtype, "shape": [integer(n) for n in x.shape]})
-        if hasattr(x, "block_shape")
-        else x
-        for x in arguments
-    ]  # fmt: skip
+    converted = tree_map(convert, arguments)
     for pid in range(first_program, num_programs):
         current[:] = [Program(pid, num_programs, seed + pid)]
         function(*converted)

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch.utils._pytree import tree_map
 
 pytest.importorskip("triton.experimental.gluon")
 from relumt.attention.kernels import checked_calls
 from relumt.attention.kernels.hopper import cached_launch, launch, prepare, selection
-from relumt.attention.kernels.hopper.kernel_config import KernelConfig
+from relumt.attention.kernels.hopper.arguments import KernelConfig
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.self_check import Verdicts, all_configs, verdicts
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
@@ -189,7 +190,7 @@ def test_the_last_of_many_sentences_is_where_its_offset_needs_more_than_32_bits(
                 )
             return x
 
-        gluon_emulator.emulate(kernel, tiles, [*map(convert, arguments)], first_program=tiles - 1)
+        gluon_emulator.emulate(kernel, tiles, tree_map(convert, arguments), first_program=tiles - 1)
 
     monkeypatch.setattr(launch, "launch", visit_last_tile)
     monkeypatch.setattr(prepare, "launch", lambda *arguments: None)
@@ -239,7 +240,7 @@ def test_a_launch_is_compiled_again_if_anything_but_addresses_and_the_grid_diffe
     monkeypatch.setattr(cached_launch, "codes", {})
     x = torch.zeros(1, 1, 128, 64).bfloat16()
     kernel = RecordingKernel("kernel")
-    first = launch.describe(x, 64), x, None, 3, 0.5
+    first = launch.describe(x, 64), x, None, 3, (x, 0.5)
     calls = [
         (kernel, first, 1),
         (kernel, (launch.describe(x.half(), 64), *first[1:]), 1),
@@ -248,22 +249,24 @@ def test_a_launch_is_compiled_again_if_anything_but_addresses_and_the_grid_diffe
         (kernel, (first[0], x.to("meta"), *first[2:]), 1),
         (kernel, (first[0], None, *first[2:]), 1),
         (kernel, (*first[:2], x, *first[3:]), 1),
-        (kernel, (*first[:3], 4, 0.5), 1),
-        (kernel, (*first[:4], 0.25), 1),
+        (kernel, (*first[:3], 4, (x, 0.5)), 1),
+        (kernel, (*first[:4], (x, 0.25)), 1),
+        (kernel, (*first[:4], (x.half(), 0.5)), 1),
+        (kernel, (*first[:4], x, 0.5), 1),
         (kernel, first, 2),
         (RecordingKernel("other"), first, 1),
     ]
     for used, arguments, stages in calls:
         cached_launch.launch(used, 5, *arguments, KernelConfig(64, stages))
     assert len(kernel.compiled) == len(calls) - 1 and not kernel.launched
-    again = launch.describe(x.clone(), 64), x.clone(), None, 3, 0.5, KernelConfig(64, 1)
+    again = launch.describe(x.clone(), 64), x.clone(), None, 3, (x.clone(), 0.5), KernelConfig(64, 1)
     cached_launch.launch(kernel, 7, *again)
     cached_launch.launch(kernel, 7, *again[:-1], KernelConfig(64, 2))
     (first_number, programs, given), (last_number, *_) = kernel.launched
     assert (first_number, last_number, programs) == (0, len(kernel.compiled) - 1, 7)
     assert all(a is b for a, b in zip(given, again, strict=True))
     monkeypatch.setattr(cached_launch, "MAX_KEPT", len(calls))
-    cached_launch.launch(kernel, 5, *first[:3], 5, 0.5, again[-1])  # forgets all others
+    cached_launch.launch(kernel, 5, *first[:3], 5, first[4], again[-1])  # forgets all others
     cached_launch.launch(kernel, 5, *first, again[-1])
     assert len(kernel.compiled) == len(calls) + 1 and len(cached_launch.codes) == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from relumt.attention.kernels.hopper.kernel_config import KernelConfig
+from relumt.attention.kernels.hopper.arguments import KernelConfig
 
 MAX_KEPT = 4096
 """How much is kept, before all is forgotten: there is something for each combination of lengths."""
@@ -24,9 +24,10 @@ def launch(kernel: Any, programs: int, *arguments: Any) -> None:
     Args:
         kernel: a function decorated with `triton.jit` or `gluon.jit`.
         programs: size of the grid.
-        arguments: descriptors for TMA, whose blocks the constants decide, tensors, and `VALUES`, the constants last.
+        arguments: descriptors for TMA, whose blocks the constants decide, tensors, `VALUES`, and tuples of tensors and
+            values; the constants come last.
     """
-    key = (kernel.__name__, *[x if type(x) in VALUES else kind(x) for x in arguments])
+    key = (kernel.__name__, *kinds(arguments))
     code = codes.get(key)
     if code is not None:
         code[programs, 1, 1](*arguments)  # of the constants, only their number counts
@@ -36,6 +37,13 @@ def launch(kernel: Any, programs: int, *arguments: Any) -> None:
     codes[key] = kernel[programs,](*arguments)
 
 
+def kinds(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what code depends on: values, and the types of tensors and descriptors."""
+    return tuple([x if type(x) in VALUES else kind(x) for x in arguments])  # a generator is slower
+
+
 def kind(x: Any) -> Any:
-    """Return what the code for a tensor or descriptor depends on."""
-    return x.base.dtype if isinstance(x, TensorDescriptor) else (x.dtype, x.device, x.data_ptr() % 16)
+    """Return what code depends on: that of a tensor, a descriptor or a tuple."""
+    if isinstance(x, TensorDescriptor):
+        return x.base.dtype
+    return kinds(x) if isinstance(x, tuple) else (x.dtype, x.device, x.data_ptr() % 16)

@@ -70,7 +70,6 @@ def load_tiles(sources, CONFIG: gl.constexpr):
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc = descriptors
     held, q_ring, do_ring = rings
     k_bufs, kv_full, kv_empty = held
-    KeyBounds, Mixed = padding
     _, _, S, num_tiles = sizes
     NWG: gl.constexpr = CONFIG.num_warpgroups
     RATIO: gl.constexpr = 128 // CONFIG.block
@@ -78,11 +77,11 @@ def load_tiles(sources, CONFIG: gl.constexpr):
     count = 0
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, block, _first, blocks = key_tile(tile, 0, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, block, _first, blocks = key_tile(tile, 0, tiles_per_head, padding, sizes, CONFIG)
         _bh, b, h = head
         is_mixed = 0
         if CONFIG.is_padded:
-            is_mixed = gl.load(Mixed + b * tiles_per_head + block)
+            is_mixed = gl.load(padding.mixed + b * tiles_per_head + block)
         for w in gl.static_range(NWG):
             at = [b, h, block * 128 + 64 * w, 0]
             mbarrier.wait(kv_empty.index(w), (turn & 1) ^ 1)
@@ -100,14 +99,14 @@ def load_tiles(sources, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, lengths, CONFIG: gl.constexpr):
+def visit_queries(k, v, rings, count, blocks, tile, shift, stored, words, lengths, CONFIG: gl.constexpr):
     """Sum up the gradients of 64 keys, and store the bits of their pairs.
 
     Args:
         count: number of blocks that were visited before.
         blocks: see `key_tile`.
         tile: index of the sentence and head, of the block of keys, and of the first key.
-        memory: `Kept`, `Bits` and `RowTerms` of `backward_dkdv`.
+        stored: `Stored`.
         words: what `store_bits` returned last.
         lengths: T, S, and how many blocks of 128 these are.
 
@@ -116,7 +115,6 @@ def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, length
     """
     _, q_ring, do_ring = rings
     bh, block, first = tile
-    Kept, Bits, RowTerms = memory
     _, _, query_blocks, key_blocks = lengths
     BT: gl.constexpr = CONFIG.block
     dtype: gl.constexpr = k.dtype
@@ -125,7 +123,7 @@ def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, length
     grad_v = zeros(CONFIG.D)
     if CONFIG.has_dropout:
         at = bh * key_blocks + block
-        word = load_words(Kept, at, gl.minimum(blocks[0], query_blocks - 1) * 128, query_blocks * 128, BT)
+        word = load_words(stored.kept, at, gl.minimum(blocks[0], query_blocks - 1) * 128, query_blocks * 128, BT)
     for j in range(blocks[0] * (128 // BT), blocks[1] * (128 // BT)):
         i = count % CONFIG.stages
         q = get_block(q_ring, i, CONFIG)
@@ -136,7 +134,7 @@ def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, length
             wait(do_ring, i, count, CONFIG)
             grad_p = start_scores(v, do, CONFIG)
         s = warpgroup_mma_wait(0 if LATE else 1, deps=(s,))
-        packed, slope, terms = weigh(s, j * BT, tile, shift, RowTerms, lengths, dtype, CONFIG)
+        packed, slope, terms = weigh(s, j * BT, tile, shift, stored.row_terms, lengths, dtype, CONFIG)
         if CONFIG.has_dropout:
             packed = keep(packed, word, first)
         p = unpack_operand(packed, dtype, CONFIG.D)
@@ -145,15 +143,16 @@ def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, length
             grad_p = start_scores(v, do, CONFIG)
         grad_v = warpgroup_mma(p, do, grad_v, is_async=True)
         if CONFIG.exponent > 1:  # only now, because registers are scarce before
-            terms = load_block_terms(RowTerms, bh * query_blocks * 128 + j * BT, CONFIG)
+            terms = load_block_terms(stored.row_terms, bh * query_blocks * 128 + j * BT, CONFIG)
         masks = positive_masks(packed, dtype)  # [64, BT/2]
         if CONFIG.exponent == 1 and not CONFIG.row_sums:
-            words = store_bits(Bits, masks, bh * query_blocks + j * BT // 128, first, key_blocks * 128, words)
+            words = store_bits(stored.bits, masks, bh * query_blocks + j * BT // 128, first, key_blocks * 128, words)
         grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
         ds = unpack_operand(differentiate(grad_p, slope, terms, masks, dtype, CONFIG), dtype, CONFIG.D)
         grad_k = warpgroup_mma(ds, q, grad_k, is_async=True)
         if CONFIG.has_dropout:  # for the next block, because L2 takes as long as these products
-            word = load_words(Kept, at, gl.minimum((j + 1) * BT, query_blocks * 128 - BT), query_blocks * 128, BT)
+            next_first = gl.minimum((j + 1) * BT, query_blocks * 128 - BT)
+            word = load_words(stored.kept, at, next_first, query_blocks * 128, BT)
         grad_v, p = warpgroup_mma_wait(1, deps=(grad_v, p))
         release(do_ring, i)
         grad_k, ds = warpgroup_mma_wait(0, deps=(grad_k, ds))
@@ -165,10 +164,7 @@ def visit_queries(k, v, rings, count, blocks, tile, shift, memory, words, length
 @gluon.jit
 def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
     """Compute the gradients of 64 keys of each tile, and the bits of their pairs."""
-    v_bufs, rings, outputs, factors, bias, memory, padding, sizes = inputs
-    Factor, f_b, scale = factors
-    Bias, bias_b = bias
-    KeyBounds, Visible = padding
+    v_bufs, rings, gradients, scaling, f_b, bias_b, stored, padding, sizes = inputs
     H, T, S, num_tiles = sizes
     tiles_per_head = gl.cdiv(S, 128)
     lengths = (T, S, gl.cdiv(T, 128), tiles_per_head)
@@ -176,25 +172,25 @@ def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
     turn = 0
     words = collect_bits(packed_zeros(CONFIG.block))
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, block, first, blocks = key_tile(tile, w, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, block, first, blocks = key_tile(tile, w, tiles_per_head, padding, sizes, CONFIG)
         bh, b, _h = head
-        shift = load_shift(Factor, f_b, Bias, bias_b, b, CONFIG)
+        shift = load_shift(scaling, f_b, bias_b, b, CONFIG)
         v = v_bufs.index(w).reshape([64, CONFIG.D])
         k = receive(rings[0], w, turn, CONFIG)
         grad_k, grad_v, words, count = visit_queries(
-            k, v, rings, count, blocks, (bh, block, first), shift, memory, words, lengths, CONFIG
+            k, v, rings, count, blocks, (bh, block, first), shift, stored, words, lengths, CONFIG
         )
         release(rings[0], w)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-        f = gl.load(Factor + b * f_b)
-        grad_k = scale_gradient(grad_k, f, scale, CONFIG)
+        f = gl.load(scaling.factor + b * f_b)
+        grad_k = scale_gradient(grad_k, f, scaling.scale, CONFIG)
         if CONFIG.has_factor:
-            grad_v *= scale if CONFIG.is_shifted else power(f, CONFIG.exponent) * scale
+            grad_v *= scaling.scale if CONFIG.is_shifted else power(f, CONFIG.exponent) * scaling.scale
         if CONFIG.is_shifted and CONFIG.is_padded:
-            grad_k = zero_hidden_rows(grad_k, Visible, b * tiles_per_head + block, 64 * w, CONFIG.D)
-            grad_v = zero_hidden_rows(grad_v, Visible, b * tiles_per_head + block, 64 * w, CONFIG.D)
-        store_rows(outputs[0], grad_k, bh, first, H, S, CONFIG.D)
-        store_rows(outputs[1], grad_v, bh, first, H, S, CONFIG.D)
+            grad_k = zero_hidden_rows(grad_k, padding.visible, b * tiles_per_head + block, 64 * w, CONFIG.D)
+            grad_v = zero_hidden_rows(grad_v, padding.visible, b * tiles_per_head + block, 64 * w, CONFIG.D)
+        store_rows(gradients[0], grad_k, bh, first, H, S, CONFIG.D)
+        store_rows(gradients[1], grad_v, bh, first, H, S, CONFIG.D)
 
 
 @gluon.jit
@@ -250,35 +246,24 @@ def differentiate(grad_p, slope, terms, masks, dtype: gl.constexpr, CONFIG: gl.c
 
 @gluon.jit(do_not_specialize=["f_b", "bias_b", "num_tiles"])
 def backward_dkdv(
-    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc, KeyBounds, Mixed, Visible, GradK, gk_b, gk_h, gk_s,
-    GradV, gv_b, gv_h, gv_s, Factor, f_b, scale, Bias, bias_b, Kept, Bits, RowTerms, num_tiles,
-    CONFIG: gl.constexpr,
+    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc, padding, gradients, scaling, f_b, bias_b, stored,
+    num_tiles, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dK and dV with two warpgroups.
 
     Args:
         k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc: descriptors of K, V, Q and dO, see `forward`.
-        KeyBounds, Mixed, Visible: see `forward`.
-        GradK, GradV: [B, H, S, D] with strides g_b, g_h, g_s, 1.
-        Factor, scale: f [B] with stride f_b, if `has_factor`, and what results are multiplied by; else dO contains F
-            and `scale`.
-        Bias: see `forward`.
-        Kept: [B*H, S/128, T/2, 8] int32, if `has_dropout`: the words that `forward` stored, two in one.
-        Bits: [B*H, T/128, S/2, 8, 2] int16, if p is 1 without row sums: words of `layouts`, with keys as rows.
-        RowTerms: [B*H, T] int64 if `row_sums` is 2, float32 if it is 1: see `prepare.row_terms`.
+        padding, scaling, f_b, bias_b: see `forward`; unless `has_factor`, dO contains factors and `scale`.
+        gradients: `Strided` dK and dV [B, H, S, D].
+        stored: `Stored`.
         num_tiles: B*H*ceil(S / 128).
-
-    In `Kept`, `Bits` and `RowTerms`, T and S are rounded up to multiples of 128.
     """
     v_bufs = allocate_buffers(v_desc, CONFIG.num_warpgroups, 64, CONFIG)
     rings = allocate(k_desc, q_desc, do_desc, CONFIG)
     sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
-    inputs = (
-        v_bufs, rings, ((GradK, gk_b, gk_h, gk_s), (GradV, gv_b, gv_h, gv_s)), (Factor, f_b, scale), (Bias, bias_b),
-        (Kept, Bits, RowTerms), (KeyBounds, Visible), sizes,
-    )  # fmt: skip
+    inputs = (v_bufs, rings, gradients, scaling, f_b, bias_b, stored, padding, sizes)
     descriptors = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, q_desc, do_desc)
-    sources = (descriptors, v_bufs, rings, (KeyBounds, Mixed), sizes)
+    sources = (descriptors, v_bufs, rings, padding, sizes)
     gl.warp_specialize(
         [(consumer, (0, inputs, CONFIG)), (consumer, (1, inputs, CONFIG)), (load_tiles, (sources, CONFIG))],
         [4, 1],

@@ -87,46 +87,43 @@ def visit_keys(q, rings, w, count, blocks, first, words, CONFIG: gl.constexpr):
 @gluon.jit
 def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
     """Compute the gradients of 64 queries of each tile."""
-    rings, gradient, factors, Bits, KeyBounds, sizes = inputs
-    Factor, f_b, scale = factors
+    rings, gradient, scaling, f_b, bits, padding, sizes = inputs
     H, T, S, num_tiles = sizes
     tiles_per_head = gl.cdiv(T, 64 * CONFIG.num_warpgroups)
     count = 0
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, first, blocks = query_tile(tile, w, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, first, blocks = query_tile(tile, w, tiles_per_head, padding, sizes, CONFIG)
         bh, b, _h = head
         # The last tile can begin after the last query, where there are no bits; its results are not stored.
         block = bh * gl.cdiv(T, 128) + gl.minimum(first, T - 1) // 128
-        words = (Bits, block, gl.cdiv(S, CONFIG.block) * CONFIG.block)
+        words = (bits, block, gl.cdiv(S, CONFIG.block) * CONFIG.block)
         q = receive(rings[0], w, turn, CONFIG)
         grad_q, count = visit_keys(q, rings, w, count, blocks, first, words, CONFIG)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-        grad_q = scale_gradient(grad_q, gl.load(Factor + b * f_b), scale, CONFIG)
+        grad_q = scale_gradient(grad_q, gl.load(scaling.factor + b * f_b), scaling.scale, CONFIG)
         store_rows(gradient, grad_q, bh, first, H, T, CONFIG.D)
 
 
 @gluon.jit(do_not_specialize=["f_b", "num_tiles"])
 def backward_dq(
-    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, GradQ, o_b, o_h, o_t, Factor, f_b, scale,
-    Bits, num_tiles, CONFIG: gl.constexpr,
+    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, padding, gradient, scaling, f_b, bits, num_tiles,
+    CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ with two warpgroups: their tiles of 128 queries are the blocks for which `dkdv` writes bits.
 
     Args:
         q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc: descriptors of dO, V and K, see `forward`.
-        KeyBounds, Mixed: see `forward`.
-        GradQ: [B, H, T, D] with strides o_b, o_h, o_t, 1.
-        Factor, scale: f [B] with stride f_b, if `has_factor`, and what it is multiplied by; else dO contains both.
-        Bits: [B*H, T/128, S/2, 8] int32: two words of `layouts`, with keys as rows and queries as columns; T and S are
-            rounded up to multiples of 128.
+        padding, scaling, f_b: see `forward`; unless `has_factor`, dO contains factors and `scale`.
+        gradient: `Strided` [B, H, T, D].
+        bits: see `Stored`.
         num_tiles: B*H*ceil(T / 128).
     """
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
     sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
-    inputs = (rings, (GradQ, o_b, o_h, o_t), (Factor, f_b, scale), Bits, KeyBounds, sizes)
+    inputs = (rings, gradient, scaling, f_b, bits, padding, sizes)
     keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    sources = ((q_desc,), (rings[0][0],), rings, keys, (KeyBounds, Mixed), sizes)
+    sources = ((q_desc,), (rings[0][0],), rings, keys, padding, sizes)
     gl.warp_specialize(
         [(consumer, (0, inputs, CONFIG)), (consumer, (1, inputs, CONFIG)), (producer, (sources, CONFIG))],
         [4, 1],

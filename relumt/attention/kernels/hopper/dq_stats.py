@@ -102,26 +102,23 @@ def visit_keys(q, do, rings, count, blocks, tile, shift, terms, Kept, sizes, CON
 @gluon.jit
 def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
     """Compute the gradients of 64 queries of each tile."""
-    do_bufs, rings, gradient, factors, bias, memory, KeyBounds, sizes = inputs
-    Factor, f_b, scale = factors
-    Bias, bias_b = bias
-    Kept, RowTerms = memory
+    do_bufs, rings, gradient, scaling, f_b, bias_b, stored, padding, sizes = inputs
     H, T, _, num_tiles = sizes
     rows = gl.arange(0, 64, layout=gl.SliceLayout(1, mma_layout(CONFIG.block)))
     tiles_per_head = gl.cdiv(T, 64 * CONFIG.num_warpgroups)
     count = 0
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, first, blocks = query_tile(tile, w, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, first, blocks = query_tile(tile, w, tiles_per_head, padding, sizes, CONFIG)
         bh, b, _h = head
         do = do_bufs.index(w).reshape([64, CONFIG.D])
-        shift = load_shift(Factor, f_b, Bias, bias_b, b, CONFIG)
-        terms = load_terms(RowTerms, bh * gl.cdiv(T, 128) * 128 + first, rows, CONFIG)
+        shift = load_shift(scaling, f_b, bias_b, b, CONFIG)
+        terms = load_terms(stored.row_terms, bh * gl.cdiv(T, 128) * 128 + first, rows, CONFIG)
         q = receive(rings[0], w, turn, CONFIG)
-        grad_q, count = visit_keys(q, do, rings, count, blocks, (bh, first), shift, terms, Kept, sizes, CONFIG)
+        grad_q, count = visit_keys(q, do, rings, count, blocks, (bh, first), shift, terms, stored.kept, sizes, CONFIG)
         release(rings[0], w)
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-        grad_q = scale_gradient(grad_q, gl.load(Factor + b * f_b), scale, CONFIG)
+        grad_q = scale_gradient(grad_q, gl.load(scaling.factor + b * f_b), scaling.scale, CONFIG)
         store_rows(gradient, grad_q, bh, first, H, T, CONFIG.D)
 
 
@@ -150,28 +147,24 @@ def differentiate(grad_p, slope, terms, word, dtype: gl.constexpr, CONFIG: gl.co
 
 @gluon.jit(do_not_specialize=["f_b", "bias_b", "num_tiles"])
 def backward_dq_stats(
-    q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, GradQ, o_b, o_h, o_t,
-    Factor, f_b, scale, Bias, bias_b, Kept, RowTerms, num_tiles, CONFIG: gl.constexpr,
+    q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, padding, gradient, scaling, f_b,
+    bias_b, stored, num_tiles, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute dQ with two warpgroups.
 
     Args:
         q_desc, do_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc: descriptors of Q, dO, K and V, see `forward`.
-        KeyBounds, Mixed: see `forward`.
-        GradQ: [B, H, T, D] with strides o_b, o_h, o_t, 1.
-        Factor, scale, Bias: see `dkdv`.
-        Kept: what `forward` stored, if `has_dropout`.
-        RowTerms: see `dkdv`.
+        padding, scaling, f_b, bias_b: see `forward`; unless `has_factor`, dO contains factors and `scale`.
+        gradient: `Strided` [B, H, T, D].
+        stored: `Stored`.
         num_tiles: B*H*ceil(T / 128).
     """
     do_bufs = allocate_buffers(do_desc, CONFIG.num_warpgroups, 64, CONFIG)
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
     sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
-    inputs = (
-        do_bufs, rings, (GradQ, o_b, o_h, o_t), (Factor, f_b, scale), (Bias, bias_b), (Kept, RowTerms), KeyBounds, sizes
-    )  # fmt: skip
+    inputs = (do_bufs, rings, gradient, scaling, f_b, bias_b, stored, padding, sizes)
     keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    sources = ((q_desc, do_desc), (rings[0][0], do_bufs), rings, keys, (KeyBounds, Mixed), sizes)
+    sources = ((q_desc, do_desc), (rings[0][0], do_bufs), rings, keys, padding, sizes)
     gl.warp_specialize(
         [(consumer, (0, inputs, CONFIG)), (consumer, (1, inputs, CONFIG)), (producer, (sources, CONFIG))],
         [4, 1],

@@ -75,14 +75,13 @@ def weigh(s, sums, block, head, first, shift, dropout, padding, sizes, dtype: gl
     """Turn scores [64, block] into weights without their factor, as a left operand, and update the row sums."""
     bh, b, _ = head
     sum_w, sum_l = sums
-    _, Mixed, Visible = padding
     _, T, S, _ = sizes
     BN: gl.constexpr = CONFIG.block
     s = shift_scores(s, shift, CONFIG)
     if CONFIG.is_causal:
         s = hide_future(s, first, block * BN, T, S, False)
     if CONFIG.is_shifted and CONFIG.row_sums and (CONFIG.is_padded or not CONFIG.is_causal):
-        s = hide_padding(s, Mixed, Visible, b * gl.cdiv(S, BN) + block, block * BN, S, CONFIG.is_padded)
+        s = hide_padding(s, padding, b * gl.cdiv(S, BN) + block, block * BN, S, CONFIG.is_padded)
     if CONFIG.row_sums:
         s = at_least_tiny(s) if CONFIG.row_sums == 2 else rectify(s)
     w = power(s, CONFIG.exponent)
@@ -144,92 +143,80 @@ def visit_keys(q, rings, w, count, blocks, head, first, shift, dropout, padding,
 @gluon.jit
 def consumer(w: gl.constexpr, inputs, CONFIG: gl.constexpr):
     """Compute what belongs to 64 queries of each tile."""
-    rings, output, factors, bias, sums, dropout, padding, sizes = inputs
-    Factor, f_b, _, _ = factors
-    Bias, bias_b = bias
-    Kept, Seed, threshold = dropout
-    KeyBounds, _, _ = padding
+    rings, output, scaling, strides, sums, dropout, padding, sizes = inputs
+    f_b, _, bias_b = strides
     H, T, _, num_tiles = sizes
     tiles_per_head = gl.cdiv(T, 64 * CONFIG.num_warpgroups)
     count = 0
     turn = 0
-    dropout = (Kept, 0, 0, threshold)
+    decisions = (dropout.kept, 0, 0, dropout.threshold)
     if CONFIG.has_dropout:
-        seed = gl.load(Seed)
-        dropout = (Kept, seed.to(gl.int32), (seed >> 32).to(gl.int32), threshold)
+        seed = gl.load(dropout.seed)
+        decisions = (dropout.kept, seed.to(gl.int32), (seed >> 32).to(gl.int32), dropout.threshold)
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, first, blocks = query_tile(tile, w, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, first, blocks = query_tile(tile, w, tiles_per_head, padding, sizes, CONFIG)
         bh, b, _h = head
-        shift = load_shift(Factor, f_b, Bias, bias_b, b, CONFIG)
+        shift = load_shift(scaling, f_b, bias_b, b, CONFIG)
         q = receive(rings[0], w, turn, CONFIG)
-        o, row_sums, count = visit_keys(q, rings, w, count, blocks, head, first, shift, dropout, padding, sizes, CONFIG)
+        o, row_sums, count = visit_keys(
+            q, rings, w, count, blocks, head, first, shift, decisions, padding, sizes, CONFIG
+        )
         turn += 1  # noqa: SIM113 (Gluon has no enumerate)
-        store_output(output, factors, o, bh, first, H, T, CONFIG)
+        store_output(output, scaling, strides, o, bh, first, H, T, CONFIG)
         if CONFIG.row_sums:
-            store_sums(sums, factors, row_sums, bh, first, H, T, CONFIG)
+            store_sums(sums, scaling, strides, row_sums, bh, first, H, T, CONFIG)
 
 
 @gluon.jit
-def store_output(output, factors, o, bh, first, H, T, CONFIG: gl.constexpr):
+def store_output(output, scaling, strides, o, bh, first, H, T, CONFIG: gl.constexpr):
     """Store o [64, D] times its queries' factors and `scale`; in float16 its largest number stands in for others."""
-    Factor, f_b, f_t, scale = factors
+    f_b, f_t, _ = strides
     queries = first + gl.arange(0, 64, layout=gl.SliceLayout(1, mma_layout(CONFIG.D)))
     b = bh // H
-    f = gl.load(Factor + b * f_b + queries * f_t, mask=queries < T, other=0.0)
-    o = o * (late_factor(f, CONFIG) * scale)[:, None]
-    if output[0].dtype.element_ty == gl.float16:
+    f = gl.load(scaling.factor + b * f_b + queries * f_t, mask=queries < T, other=0.0)
+    o = o * (late_factor(f, CONFIG) * scaling.scale)[:, None]
+    if output.data.dtype.element_ty == gl.float16:
         o = clamp_to_float16(o)
     store_rows(output, o, bh, first, H, T, CONFIG.D)
 
 
 @gluon.jit
-def store_sums(sums, factors, row_sums, bh, first, H, T, CONFIG: gl.constexpr):
+def store_sums(sums, scaling, strides, row_sums, bh, first, H, T, CONFIG: gl.constexpr):
     """Add up what the threads of a row hold, and store the sums."""
-    WeightSum, WLogW = sums
-    Factor, f_b, f_t, _ = factors
+    f_b, f_t, _ = strides
     sum_w = gl.reduce(row_sums[0], 1, add)
     if CONFIG.row_sums == 2:
         sum_l = gl.reduce(row_sums[1], 1, add)
     queries = first + gl.arange(0, 64, layout=sum_w.type.layout)
-    f = gl.load(Factor + bh // H * f_b + queries * f_t, mask=queries < T, other=1.0)
+    f = gl.load(scaling.factor + bh // H * f_b + queries * f_t, mask=queries < T, other=1.0)
     f = late_factor(f, CONFIG)
     at = bh.to(gl.int64) * T + queries
-    gl.store(WeightSum + at, sum_w * f, mask=queries < T)
+    gl.store(sums.weight + at, sum_w * f, mask=queries < T)
     if CONFIG.row_sums == 2:
-        gl.store(WLogW + at, f * LN_2 * (CONFIG.exponent * sum_l + gl.log2(f) * sum_w), mask=queries < T)
+        gl.store(sums.w_log_w + at, f * LN_2 * (CONFIG.exponent * sum_l + gl.log2(f) * sum_w), mask=queries < T)
 
 
-@gluon.jit(do_not_specialize=["f_b", "f_t", "bias_b", "threshold", "num_tiles"])
+@gluon.jit(do_not_specialize=["f_b", "f_t", "bias_b", "num_tiles"])
 def forward(
-    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, KeyBounds, Mixed, Visible, Out, o_b, o_h, o_t,
-    Factor, f_b, f_t, Bias, bias_b, WeightSum, WLogW, Kept, Seed, threshold, scale, num_tiles,
-    CONFIG: gl.constexpr,
+    q_desc, k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, padding, output, scaling, f_b, f_t, bias_b, sums, dropout,
+    num_tiles, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Compute attention.
 
     Args:
         q_desc, k_desc, v_desc: descriptors of q, k and v, whose shapes contain H, T and S.
         zeroed_k_desc, zeroed_v_desc: if `is_padded`, of copies that are 0 at hidden keys, in blocks that have some.
-        KeyBounds, Mixed, Visible: see `prepare.Padding`, if `is_padded`.
-        Out: [B, H, T, D] with strides o_b, o_h, o_t, 1.
-        Factor: f [B, T] with strides f_b, f_t; if `is_shifted`, f_t is 0.
-        Bias: b [B] with stride bias_b, if `is_shifted`.
-        WeightSum, WLogW: [B, H, T], if `row_sums` is 1 or 2, and if it is 2.
-        Kept: [B*H, S/128, T/2, 8, 2] int16, if `has_dropout`: words of `layouts`, with queries as rows; T and S are
-            rounded up to multiples of 128.
-        Seed: one int64, if `has_dropout`. It is read here, so that a CUDA graph can change it.
-        threshold: see `dropout`.
-        scale: what the output is multiplied by, besides its factors.
+        padding, scaling, dropout: `Padding`, `Scaling`, `Dropout` of `arguments`.
+        output: `Strided` [B, H, T, D].
+        f_b, f_t, bias_b: strides of `scaling`; if `is_shifted`, f_t is 0.
+        sums: `RowSums` [B, H, T].
         num_tiles: B*H*ceil(T / (64 * number of warpgroups)).
     """
     rings = allocate(q_desc, k_desc, v_desc, CONFIG)
     sizes = (q_desc.shape[1], q_desc.shape[2], k_desc.shape[2], num_tiles)
-    inputs = (
-        rings, (Out, o_b, o_h, o_t), (Factor, f_b, f_t, scale), (Bias, bias_b), (WeightSum, WLogW),
-        (Kept, Seed, threshold), (KeyBounds, Mixed, Visible), sizes,
-    )  # fmt: skip
+    inputs = (rings, output, scaling, (f_b, f_t, bias_b), sums, dropout, padding, sizes)
     keys = (k_desc, v_desc, zeroed_k_desc, zeroed_v_desc)
-    sources = ((q_desc,), (rings[0][0],), rings, keys, (KeyBounds, Mixed), sizes)
+    sources = ((q_desc,), (rings[0][0],), rings, keys, padding, sizes)
     if CONFIG.num_warpgroups == 2:
         gl.warp_specialize(
             [(consumer, (0, inputs, CONFIG)), (consumer, (1, inputs, CONFIG)), (producer, (sources, CONFIG))],

@@ -48,24 +48,24 @@ def hide_future(s, first_row, first_column, T, S, ROWS_ARE_KEYS: gl.constexpr):
 
 
 @gluon.jit
-def hide_padding(s, Mixed, Visible, at, first_column, S, PADDED: gl.constexpr):
+def hide_padding(s, padding, at, first_column, S, PADDED: gl.constexpr):
     """Set scores [64, 128] of padding, and of keys after the last, to 0.
 
     Args:
         s: scores with queries as rows.
-        Mixed, Visible: see `prepare.Padding`; None unless PADDED.
+        padding: `Padding`, if PADDED.
         at: index of the block in them.
         first_column: the block's first key.
     """
     BLOCKS: gl.constexpr = s.shape[1] // 8
     has_hidden = first_column + 8 * BLOCKS > S
     if PADDED:
-        has_hidden = has_hidden | (gl.load(Mixed + at) != 0)
+        has_hidden = has_hidden | (gl.load(padding.mixed + at) != 0)
     if has_hidden:
         x = s.reshape([64, BLOCKS, 8])
         c = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, x.type.layout)))
         if PADDED:
-            word = gl.load(Visible + (at * 8 + c))
+            word = gl.load(padding.visible + (at * 8 + c))
         else:
             word = (1 << gl.minimum(gl.maximum((S - first_column - c + 7) >> 3, 0), BLOCKS)) - 1
         s = hide_columns(x, word[None, :])

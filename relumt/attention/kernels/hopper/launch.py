@@ -9,7 +9,6 @@ Dropout is drawn in the forward pass only, which keeps one bit per pair. Its pro
 """
 
 import functools
-from copy import copy
 from typing import Any
 
 import torch
@@ -18,17 +17,18 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from relumt.attention.kernels.hopper import cached_launch
+from relumt.attention.kernels.hopper.arguments import Dropout, KernelConfig, Scaling, Stored
 from relumt.attention.kernels.hopper.cached_launch import MAX_KEPT
 from relumt.attention.kernels.hopper.dkdv import backward_dkdv
 from relumt.attention.kernels.hopper.dq import backward_dq
 from relumt.attention.kernels.hopper.dq_stats import backward_dq_stats
 from relumt.attention.kernels.hopper.forward import forward as forward_kernel
-from relumt.attention.kernels.hopper.kernel_config import KernelConfig
-from relumt.attention.kernels.hopper.prepare import BLOCK, Padding, prepare_padding, row_terms, scale_rows
+from relumt.attention.kernels.hopper.prepare import BLOCK, prepare_padding, row_terms, scale_rows
 from relumt.attention.kernels.hopper.selection import DROPOUT_LEVELS
 from relumt.attention.kernels.library import use_tensor_device
 from relumt.attention.kernels.pointwise_params import Activation, exponent
 from relumt.attention.kernels.pointwise_triton import new_gradients, new_outputs
+from relumt.attention.kernels.triton_arguments import RowSums, strided
 
 make_config = functools.cache(KernelConfig)  # making one takes 3 µs
 
@@ -64,7 +64,7 @@ def run_forward(
     B, H, T, D = q.shape
     q, k, v = (with_strides_for_tma(x) for x in (q, k, v))
     factor = factor.expand(B, T)
-    padding = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
+    padding, *zeroed = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
     output, weight_sum, w_log_w = new_outputs(q, v, row_sums, dtype)
     kept = new_kept(q, k) if dropout_p else None
     level = round(dropout_p * DROPOUT_LEVELS)
@@ -74,14 +74,14 @@ def run_forward(
     has_registers = D == 64 and is_causal + (row_sums > 0) + (kept is not None) < 2  # for three warpgroups
     config = make_config(
         **THREE_WARPGROUPS if has_registers and (is_causal or three_are_faster(q)) else TWO_WARPGROUPS,
-        D=D, is_causal=is_causal, is_padded=padding is not None, has_dropout=kept is not None, row_sums=row_sums,
+        D=D, is_causal=is_causal, is_padded=padding.mixed is not None, has_dropout=kept is not None, row_sums=row_sums,
         exponent=exponent(activation), is_shifted=bias is not None,
     )  # fmt: skip
     tiles = B * H * -(-T // (64 * config.num_warpgroups))
     launch(
         forward_kernel, tiles,
-        describe(q, 64), *describe_keys(k, v, padding, BLOCK), *padding_tensors(padding), output, *output.stride()[:3],
-        factor, *factor.stride(), *with_stride(bias, B), weight_sum, w_log_w, kept, seed, threshold, scale, tiles,
+        describe(q, 64), *describe_all(BLOCK, k, v, *zeroed), padding, strided(output), Scaling(factor, bias, scale),
+        *factor.stride(), bias_stride(bias, B), RowSums(weight_sum, w_log_w), Dropout(kept, seed, threshold), tiles,
         config,
     )  # fmt: skip
     return output, weight_sum, w_log_w, kept
@@ -98,7 +98,7 @@ def run_backward(
     S = k.shape[2]
     grad_q, grad_k, grad_v = new_gradients(q, k, v)
     q, k, v, grad_output = (with_strides_for_tma(x) for x in (q, k, v, grad_output.to(q.dtype)))
-    padding = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
+    padding, *zeroed = prepare_padding(k, v, key_mask, key_bounds, bias is not None)
     has_factor = factor.shape[1] == 1  # one for each sentence; others must multiply dO before it is summed over queries
     factor = factor.expand(B, -1)
     scale = output_scale(dropout_p, q.dtype)
@@ -111,37 +111,34 @@ def run_backward(
     if not has_factor:
         grad_output = scale_rows(grad_output, factor, scale, p)
     bits = new_bits(q, T, S) if terms is None and p == 1 else None
-    flags = {"D": D, "is_causal": is_causal, "is_padded": padding is not None, "has_factor": has_factor}
+    flags = {"D": D, "is_causal": is_causal, "is_padded": padding.mixed is not None, "has_factor": has_factor}
     options = {"has_dropout": kept is not None, "row_sums": row_grads, "exponent": p, "is_shifted": is_shifted}
-    factors = [factor, factor.stride(0), scale]
-    biases = with_stride(bias, B)
+    scaling, f_b, bias_b = Scaling(factor, bias, scale), factor.stride(0), bias_stride(bias, B)
     config = make_config(**(DKDV_STATS_CONFIG if bits is None else DKDV_CONFIG)[D], **flags, **options)
     tiles = B * H * -(-S // BLOCK)
     launch(
-        backward_dkdv, tiles, *describe_keys(k, v, padding, 64), *(describe(x, config.block) for x in (q, grad_output)),
-        *padding_tensors(padding), grad_k, *grad_k.stride()[:3], grad_v, *grad_v.stride()[:3], *factors, *biases,
-        None if kept is None else in_pairs(kept), bits, terms, tiles, config,
+        backward_dkdv, tiles, *describe_all(64, k, v, *zeroed), *describe_all(config.block, q, grad_output), padding,
+        (strided(grad_k), strided(grad_v)), scaling, f_b, bias_b,
+        Stored(None if kept is None else in_pairs(kept), bits, terms), tiles, config,
     )  # fmt: skip
-    k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = describe_keys(k, v, padding, BLOCK)
     tiles = B * H * -(-T // BLOCK)
-    gradient = [*padding_tensors(padding)[:2], grad_q, *grad_q.stride()[:3], *factors]
     if bits is not None:
         launch(
-            backward_dq, tiles, describe(grad_output, 64), v_desc, k_desc, zeroed_v_desc, zeroed_k_desc, *gradient,
-            in_pairs(bits), tiles, make_config(**DQ_CONFIG, **flags),
+            backward_dq, tiles, describe(grad_output, 64), *describe_all(BLOCK, v, k, *zeroed[::-1]), padding,
+            strided(grad_q), scaling, f_b, in_pairs(bits), tiles, make_config(**DQ_CONFIG, **flags),
         )  # fmt: skip
     else:
         launch(
-            backward_dq_stats, tiles, describe(q, 64), describe(grad_output, 64),
-            k_desc, v_desc, zeroed_k_desc, zeroed_v_desc, *gradient, *biases, kept, terms, tiles,
+            backward_dq_stats, tiles, *describe_all(64, q, grad_output), *describe_all(BLOCK, k, v, *zeroed), padding,
+            strided(grad_q), scaling, f_b, bias_b, Stored(kept, None, terms), tiles,
             make_config(**DQ_STATS_CONFIG, **flags, **options),
         )  # fmt: skip
     return grad_q, grad_k, grad_v
 
 
-def with_stride(bias: Tensor | None, B: int) -> list[Any]:
-    """Return a bias [B or 1, 1] and the stride of its sentences."""
-    return [None, None] if bias is None else [bias, bias.expand(B, 1).stride(0)]
+def bias_stride(bias: Tensor | None, B: int) -> int | None:
+    """Return the stride of the sentences of a bias [B or 1, 1]."""
+    return None if bias is None else bias.expand(B, 1).stride(0)
 
 
 def output_scale(dropout_p: float, dtype: torch.dtype) -> float:
@@ -191,8 +188,8 @@ def are_readable(strides: tuple[int, ...], shape: tuple[int, ...], element_size:
 
 def describe(x: Tensor, rows: int) -> TensorDescriptor:
     """Return a descriptor for TMA of x [B, H, n, D], which loads blocks of `rows` rows."""
-    descriptor = copy(describe_like(x.stride(), x.shape, x.dtype, rows))  # a new one would be checked for 3 µs
-    descriptor.base = x
+    descriptor = TensorDescriptor.__new__(TensorDescriptor)  # a new one would be checked, and a copy takes as long
+    vars(descriptor).update(vars(describe_like(x.stride(), x.shape, x.dtype, rows)), base=x)
     return descriptor
 
 
@@ -205,15 +202,9 @@ def describe_like(strides: tuple[int, ...], shape: tuple[int, ...], dtype: torch
     return TensorDescriptor(torch.empty(0, dtype=dtype), list(shape), [*steps, 1], block, layout)
 
 
-def describe_keys(k: Tensor, v: Tensor, padding: Padding | None, rows: int) -> list[TensorDescriptor | None]:
-    """Return descriptors of k, v, and their copies without hidden keys, None if no key is hidden."""
-    copies = [None, None] if padding is None else [describe(x, rows) for x in padding[3:]]
-    return [describe(k, rows), describe(v, rows), *copies]
-
-
-def padding_tensors(padding: Padding | None) -> list[Tensor | None]:
-    """Return the bounds of real keys, which blocks have hidden ones, and which keys are visible."""
-    return [None, None, None] if padding is None else [*padding[:3]]
+def describe_all(rows: int, *tensors: Tensor | None) -> list[TensorDescriptor | None]:
+    """Return a descriptor of each tensor, for None None."""
+    return [None if x is None else describe(x, rows) for x in tensors]
 
 
 @functools.cache

@@ -253,11 +253,10 @@ def store_rows(output, x, bh, first, H, num_rows, D: gl.constexpr):
     """Store x [64, D] as rows from `first` on.
 
     Args:
-        output: a tensor [B, H, num_rows, D], and its strides but the last, which is 1.
+        output: `Strided` tensor [B, H, num_rows, D], whose last stride is 1.
     """
-    Out, o_b, o_h, o_r = output
     rows = first + gl.arange(0, 64, layout=gl.SliceLayout(1, mma_layout(D)))
     dims = gl.arange(0, D, layout=gl.SliceLayout(0, mma_layout(D)))
-    start = (bh // H).to(gl.int64) * o_b + (bh % H).to(gl.int64) * o_h
-    at = start + rows[:, None].to(gl.int64) * o_r + dims[None, :]
-    gl.store(Out + at, x.to(Out.dtype.element_ty), mask=(rows < num_rows)[:, None])
+    start = (bh // H).to(gl.int64) * output.b + (bh % H).to(gl.int64) * output.h
+    at = start + rows[:, None].to(gl.int64) * output.row + dims[None, :]
+    gl.store(output.data + at, x.to(output.data.dtype.element_ty), mask=(rows < num_rows)[:, None])

@@ -90,14 +90,13 @@ def producer(sources, CONFIG: gl.constexpr):
     held, k_ring, v_ring = rings
     _, q_full, q_empty = held
     k_desc, v_desc, zeroed_k_desc, zeroed_v_desc = keys
-    KeyBounds, Mixed = padding
     _, T, S, num_tiles = sizes
     NWG: gl.constexpr = CONFIG.num_warpgroups
     tiles_per_head = gl.cdiv(T, 64 * NWG)
     count = 0
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
-        head, first, blocks = query_tile(tile, 0, tiles_per_head, KeyBounds, sizes, CONFIG)
+        head, first, blocks = query_tile(tile, 0, tiles_per_head, padding, sizes, CONFIG)
         _bh, b, h = head
         for w in gl.static_range(NWG):
             mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
@@ -110,7 +109,7 @@ def producer(sources, CONFIG: gl.constexpr):
             at = [b, h, j * CONFIG.block, 0]
             is_mixed = 0
             if CONFIG.is_padded:
-                is_mixed = gl.load(Mixed + b * gl.cdiv(S, CONFIG.block) + j)
+                is_mixed = gl.load(padding.mixed + b * gl.cdiv(S, CONFIG.block) + j)
             load_block(is_mixed, zeroed_k_desc, k_desc, at, k_ring, i, phase, CONFIG)
             load_block(is_mixed, zeroed_v_desc, v_desc, at, v_ring, i, phase, CONFIG)
             count += 1

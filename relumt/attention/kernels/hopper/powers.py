@@ -64,10 +64,10 @@ def scale_gradient(x, f, scale, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def load_shift(Factor, f_b, Bias, bias_b, b, CONFIG: gl.constexpr):
+def load_shift(scaling, f_b, bias_b, b, CONFIG: gl.constexpr):
     """Return f and b of a sentence, which scores are shifted by; zeros without a shift."""
     if CONFIG.is_shifted:
-        return gl.load(Factor + b * f_b), gl.load(Bias + b * bias_b)
+        return gl.load(scaling.factor + b * f_b), gl.load(scaling.bias + b * bias_b)
     else:
         return 0.0, 0.0
 

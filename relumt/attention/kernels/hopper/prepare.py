@@ -7,42 +7,26 @@ from the tensors themselves, or skipped if all their keys are hidden.
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from relumt.attention.kernels.hopper.arguments import Padding
 from relumt.attention.kernels.hopper.cached_launch import launch
 from relumt.attention.kernels.key_bounds import key_bytes
 from relumt.attention.kernels.pointwise_triton_forward import raise_to
+from relumt.attention.kernels.triton_arguments import strided
 
 BLOCK = 128
 
 
-class Padding(NamedTuple):
-    """Where hidden keys are.
-
-    Attributes:
-        key_bounds: [B, 2] int32, each sentence's first real key and the index after its last.
-        mixed: [B, ceil(S / 128)] int32, 1 for blocks that have hidden keys.
-        visible: [B, ceil(S / 128), 8] int32: bit k of word c says whether key 8k + c of the block is visible. None
-            if no kernel asks.
-        zeroed_k, zeroed_v: [B, H, S, D], written only in those blocks; hidden keys and their values are 0 there.
-    """
-
-    key_bounds: Tensor
-    mixed: Tensor
-    visible: Tensor | None
-    zeroed_k: Tensor
-    zeroed_v: Tensor
-
-
 def prepare_padding(
     k: Tensor, v: Tensor, key_mask: Tensor | None, key_bounds: Tensor | None, is_shifted: bool
-) -> Padding | None:
-    """Return where hidden keys are, and copies without them; None without a mask.
+) -> tuple[Padding, Tensor | None, Tensor | None]:
+    """Return where hidden keys are, and copies of k and v without them; None for each without a mask.
+
+    The copies are [B, H, S, D], and written only in blocks that have hidden keys, which are 0 there with their values.
 
     Args:
         k, v: [B, H, S, D].
@@ -51,23 +35,23 @@ def prepare_padding(
         is_shifted: whether a score of 0 has a weight, so that kernels need to know which keys are visible.
     """
     if key_mask is None or key_bounds is None:
-        return None
+        return Padding(None, None, None), None, None
     B, H, S, D = k.shape
     blocks = triton.cdiv(S, BLOCK)
     mixed = torch.empty(B, blocks, dtype=torch.int32, device=k.device)
     visible = torch.empty(B, blocks, 8, dtype=torch.int32, device=k.device) if is_shifted else None
+    padding = Padding(key_bounds, mixed, visible)
     zeroed_k, zeroed_v = (torch.empty(B, H, S, D, dtype=x.dtype, device=x.device) for x in (k, v))
     launch(
-        copy_visible_keys, B * H * blocks, k, *k.stride()[:3], v, *v.stride()[:3], key_bytes(key_mask), mixed, visible,
-        zeroed_k, zeroed_v, H, S, D, BLOCK,
+        copy_visible_keys, B * H * blocks, strided(k), strided(v), key_bytes(key_mask), padding, zeroed_k, zeroed_v,
+        H, S, D, BLOCK,
     )  # fmt: skip
-    return Padding(key_bounds, mixed, visible, zeroed_k, zeroed_v)
+    return padding, zeroed_k, zeroed_v
 
 
 @triton.jit(do_not_specialize=["H", "S"])
 def copy_visible_keys(
-    K, k_b, k_h, k_s, V, v_b, v_h, v_s, KeyMask, Mixed, Visible, ZeroedK, ZeroedV, H, S, D: tl.constexpr,
-    BLOCK: tl.constexpr,
+    k, v, KeyMask, padding, ZeroedK, ZeroedV, H, S, D: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Copy a block of keys and values, if it has hidden ones, with 0 for these; store whether it has, and which."""
     blocks = tl.cdiv(S, BLOCK)
@@ -77,18 +61,18 @@ def copy_visible_keys(
     keys = block * BLOCK + tl.arange(0, BLOCK)
     visible = tl.load(KeyMask + b.to(tl.int64) * S + keys, keys < S, 1) != 0
     is_mixed = tl.min(visible.to(tl.int32), 0) == 0
-    tl.store(Mixed + b * blocks + block, is_mixed.to(tl.int32))  # all heads store the same
-    if Visible is not None:
+    tl.store(padding.mixed + b * blocks + block, is_mixed.to(tl.int32))  # all heads store the same
+    if padding.visible is not None:
         bits = (visible & (keys < S)).to(tl.int32).reshape(BLOCK // 8, 8) << tl.arange(0, BLOCK // 8)[:, None]
-        tl.store(Visible + (b * blocks + block) * 8 + tl.arange(0, 8), tl.sum(bits, 0))
+        tl.store(padding.visible + (b * blocks + block) * 8 + tl.arange(0, 8), tl.sum(bits, 0))
     if is_mixed:
         dims = tl.arange(0, D)
         mask = (visible & (keys < S))[:, None]
         zeroed = (bh.to(tl.int64) * S + keys[:, None]) * D + dims[None]
-        at = b.to(tl.int64) * k_b + h.to(tl.int64) * k_h + keys[:, None].to(tl.int64) * k_s + dims[None]
-        tl.store(ZeroedK + zeroed, tl.load(K + at, mask, 0.0), (keys < S)[:, None])
-        at = b.to(tl.int64) * v_b + h.to(tl.int64) * v_h + keys[:, None].to(tl.int64) * v_s + dims[None]
-        tl.store(ZeroedV + zeroed, tl.load(V + at, mask, 0.0), (keys < S)[:, None])
+        at = b.to(tl.int64) * k.b + h.to(tl.int64) * k.h + keys[:, None].to(tl.int64) * k.row + dims[None]
+        tl.store(ZeroedK + zeroed, tl.load(k.data + at, mask, 0.0), (keys < S)[:, None])
+        at = b.to(tl.int64) * v.b + h.to(tl.int64) * v.h + keys[:, None].to(tl.int64) * v.row + dims[None]
+        tl.store(ZeroedV + zeroed, tl.load(v.data + at, mask, 0.0), (keys < S)[:, None])
 
 
 def scale_rows(x: Tensor, factor: Tensor, scale: float, exponent: int) -> Tensor:

@@ -53,7 +53,7 @@ def query_blocks(first_real, after_real, key_block, T, S, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def query_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: gl.constexpr):
+def query_tile(tile, w: gl.constexpr, tiles_per_head, padding, sizes, CONFIG: gl.constexpr):
     """Return what warpgroup w computes of a tile of queries.
 
     Returns:
@@ -66,13 +66,13 @@ def query_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: 
     b = bh // H
     h = bh % H
     first = position * ROWS + 64 * w
-    first_real, after_real = load_bounds(KeyBounds, b, S, CONFIG.is_padded)
+    first_real, after_real = load_bounds(padding, b, S, CONFIG.is_padded)
     start, stop = key_blocks(first_real, after_real, position * ROWS + ROWS - 1, T, S, CONFIG.is_causal)
     return (bh, b, h), first, (start, stop)
 
 
 @gluon.jit
-def key_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: gl.constexpr):
+def key_tile(tile, w: gl.constexpr, tiles_per_head, padding, sizes, CONFIG: gl.constexpr):
     """Return what warpgroup w computes of a tile of 128 keys.
 
     Returns:
@@ -84,17 +84,17 @@ def key_tile(tile, w: gl.constexpr, tiles_per_head, KeyBounds, sizes, CONFIG: gl
     b = bh // H
     h = bh % H
     first = block * 128 + 64 * w
-    first_real, after_real = load_bounds(KeyBounds, b, S, CONFIG.is_padded)
+    first_real, after_real = load_bounds(padding, b, S, CONFIG.is_padded)
     start, stop = query_blocks(first_real, after_real, block, T, S, CONFIG.is_causal)
     return (bh, b, h), block, first, (start, stop)
 
 
 @gluon.jit
-def load_bounds(KeyBounds, b, S, PADDED: gl.constexpr):
+def load_bounds(padding, b, S, PADDED: gl.constexpr):
     """Return the index of a sentence's first real key and the index after its last one."""
     first_real = 0
     after_real = S
     if PADDED:
-        first_real = gl.load(KeyBounds + 2 * b)
-        after_real = gl.load(KeyBounds + 2 * b + 1)
+        first_real = gl.load(padding.key_bounds + 2 * b)
+        after_real = gl.load(padding.key_bounds + 2 * b + 1)
     return first_real, after_real
