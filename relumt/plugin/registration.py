@@ -23,7 +23,7 @@ import relumt.plugin.criterions.attention_regularization  # registers the criter
 import relumt.plugin.model.mechanism_transformer
 import relumt.plugin.tasks.corpora  # noqa: F401
 from relumt.attention.registry import load_extensions
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.plugin.batches import TrainingEpochBatchIterator
 from relumt.plugin.checkpoints import fairseq_hooks
 from relumt.plugin.cpu_products import limit_compiled_products, select_fp32_backend
@@ -79,8 +79,11 @@ def build_generator(
 
 
 def begin_epoch(task: FairseqTask, epoch: int, model: Any) -> None:
-    """Tell the model which epoch of training begins, for --attention-softmax-epochs."""
+    """Tell the model which epoch of training begins, for --attention-softmax-epochs, and say so if softmax ends."""
     model.set_epoch(epoch)
+    attentions = [module for module in model.modules() if isinstance(module, MechanismAttention) and module.softmax]
+    if any(epoch == attention.softmax_epochs + 1 for attention in attentions):
+        print_status(f"epoch {epoch}: attention is without softmax from here on")
 
 
 iterators.EpochBatchIterator = TrainingEpochBatchIterator

@@ -36,7 +36,7 @@ def test_qk_norm_without_products_of_queries_and_keys_is_refused():
 
 
 @torch.no_grad()
-def test_softmax_takes_the_place_of_the_mechanism_in_the_first_epochs(tmp_path):
+def test_softmax_takes_the_place_of_the_mechanism_in_the_first_epochs(tmp_path, capsys):
     flags = ("--attention", "relu_l1", "--attention-softmax-epochs", "2")
     trained = trainer(tmp_path, "--arch", "mechanism_transformer", *flags)  # begins the first epoch
     softmax, relu, restored = (build("mechanism_transformer", *some) for some in ((), flags[:2], flags))
@@ -51,6 +51,7 @@ def test_softmax_takes_the_place_of_the_mechanism_in_the_first_epochs(tmp_path):
     for epoch, expected in ((1, softmax), (2, softmax), (3, relu)):
         trained.begin_epoch(epoch)
         assert torch.equal(logits(trained.model), logits(expected))
+        assert ("epoch 3: attention is without softmax" in capsys.readouterr().err) == (epoch == 3)
     assert torch.equal(logits(restored), logits(relu)), "a trained model computes with the mechanism"
 
 
