@@ -36,6 +36,8 @@ KERNELS_VARIABLE = "RELUMT_KERNELS"
 SAMPLES_VARIABLE = "RELUMT_SAMPLES"
 """Environment variable that makes fairseq-train show sample translations, joining subwords as its value says."""
 
+MAX_SEED = (1 << 31) - 1
+
 KERNEL_SETTINGS: tuple[KernelSetting, ...] = get_args(KernelSetting)
 
 
@@ -52,6 +54,13 @@ def whole_number(text: str, at_least: int = 0) -> int:
     if not text.isdecimal() or int(text) < at_least:
         raise argparse.ArgumentTypeError(f"expected a whole number from {at_least}, found '{text}'")
     return int(text)
+
+
+def seed(text: str) -> int:
+    """Parse a random seed: fairseq adds numbers of epochs, and NumPy takes 32 bits."""
+    if (number := whole_number(text)) > MAX_SEED:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {MAX_SEED}, found '{text}'")
+    return number
 
 
 def positive_integer(text: str) -> int:

@@ -15,7 +15,7 @@ from relumt.papers import TABLES, get_table
 from relumt.papers.experiments import PRESETS, Experiment
 from relumt.papers.grid.jobs import GRID_LOG, Job, JobState, create_jobs
 from relumt.papers.grid.runner import assign_gpus, create_executor, run_locally, run_on_slurm
-from relumt.process import positive_integer, usable_cores, whole_number
+from relumt.process import positive_integer, seed, usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.flags import require_path
 
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `relumt reproduce` takes, too: which runs to make, and where."""
     add = parser.add_argument
     add("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
-    add("--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
+    add("--seeds", type=seed, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
     add("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     add("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")

@@ -10,7 +10,7 @@ import relumt
 from relumt.errors import UserError, print_status
 from relumt.files import load_text
 from relumt.installation import prepare_fairseq_import
-from relumt.process import positive_integer, whole_number
+from relumt.process import positive_integer, seed
 
 RUN_HELP = "folder of a trained run, for its scored (else best) checkpoint; or a checkpoint"
 DATA_HELP = "data-bin of the model (default: that of the run)"
@@ -43,7 +43,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--analyze", action="store_true", help="measure attention and feed-forward layers")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     add("--configs", type=Path, default=configs_folder(Path()), help=CONFIGS_HELP)
-    add("--seed", type=whole_number, default=1, help="random seed, part of the run's path (default: 1)")
+    add("--seed", type=seed, default=1, help="random seed, part of the run's path (default: 1)")
     add("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
     add("--precision", choices=PRECISIONS, help="of training (default: fp16 on a GPU, fp32 on a CPU)")
     add("--force", action="store_true", help="continue with other settings than the recorded ones, and record that")

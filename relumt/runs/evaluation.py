@@ -4,6 +4,7 @@ If the dataset leaves the length penalty open, it is chosen on the validation se
 hypotheses, so the n-best lists of one translation serve for all its values.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -160,7 +161,8 @@ def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
     for subset, scored in record.evaluations.items():
         for found in scored.scores.values():
             print_status(f"{subset}: {found.detail}  {found.signature}")
-    print_status(f"next: relumt translate {config.folder} <FILE, or relumt table --runs {config.folder.parents[2]}")
+    run, runs = (shlex.quote(str(folder)) for folder in (config.folder, config.folder.parents[2]))
+    print_status(f"next: relumt translate {run} <FILE, or relumt table --runs {runs}")
 
 
 def choose_length_penalty(

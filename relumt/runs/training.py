@@ -25,6 +25,7 @@ from relumt.runs.launch import (
     require_valid_arguments,
     run_fairseq,
 )
+from relumt.runs.progress import last_value
 from relumt.runs.record import (
     PREPARATION,
     RECOVERY_ADVICE,
@@ -142,6 +143,9 @@ def run_training(config: RunConfig, record: RunRecord, found: RunRecord | None, 
     save_record(config.folder, record)
     if record.divergence:
         report_end(config, record)
+    softmax_epochs = last_value(command.arguments, "--attention-softmax-epochs")
+    if record.training and record.training.epochs <= softmax_epochs:
+        print_status(f"{config.folder}: softmax trained all epochs; choose fewer for --attention-softmax-epochs")
 
 
 def training_provenance(
@@ -285,8 +289,5 @@ def trained_record(config: RunConfig) -> RunRecord:
     """Return the record of a run that has been trained or has diverged; raise UserError if there is none."""
     record = find_record(config.folder)
     if record is None or not record.has_ended:
-        raise UserError(
-            f"{config.folder}: training is not finished; "
-            f"run relumt run --train {config.dataset_argument} {config.model}"
-        )
+        raise UserError(f"{config.folder}: training is not finished; repeat the command that began it")
     return record

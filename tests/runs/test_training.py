@@ -37,6 +37,13 @@ def test_training_is_not_repeated(run, fairseq, config):
     assert len(fairseq.started) == 1
 
 
+@pytest.mark.parametrize("softmax_epochs", [0, 1, 2])
+def test_a_training_that_softmax_did_alone_is_told(run, fairseq, config, softmax_epochs):
+    printed = run("train", "--attention-softmax-epochs", str(softmax_epochs))
+    assert load_record(config.folder).training.epochs == 1
+    assert ("softmax trained all epochs" in printed) == (softmax_epochs >= 1)
+
+
 @pytest.mark.parametrize(
     ("name", "flags", "problem"),
     [

@@ -41,7 +41,7 @@ class MechanismAttention(MultiheadAttention):
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
         qk_norm: one of `relumt.attention.QK_NORMS`, or None for queries and keys as they are.
-        softmax_epochs: for how many epochs of a training softmax takes the place of `mechanism`.
+        softmax_epochs: for how many epochs softmax takes the place of `mechanism` in training, not in validation.
         **fairseq_kwargs: of `MultiheadAttention`, but `add_bias_kv` and `add_zero_attn`: no mechanism sees their keys.
 
     Attributes:
@@ -115,7 +115,8 @@ class MechanismAttention(MultiheadAttention):
             need |= hook_need
         if self.qk_norm is not None:
             q = self.qk_norm.normalize_queries(q, k.shape[2], mask)
-        mechanism = self.softmax if self.softmax and self.epoch <= self.softmax_epochs else self.mechanism
+        is_early = self.training and self.epoch <= self.softmax_epochs  # validation measures what will translate
+        mechanism = self.softmax if self.softmax and is_early else self.mechanism
         with products:
             result = mechanism(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
@@ -131,8 +132,7 @@ class MechanismAttention(MultiheadAttention):
         if not return_weights:
             return output, None
         if result.weights is None:
-            name = type(mechanism).__name__
-            raise UserError(f"{name} has no attention weights to align with; drop --print-alignment")
+            raise UserError(f"{type(mechanism).__name__} has no attention weights to align with; drop --print-alignment")
         # [B/beam, H, beam, T, S] -> [H, B/beam, beam, T, S] -> [H, B, T, S]
         weights = self._split_beam(result.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)

@@ -41,6 +41,7 @@ from relumt.plugin.options import (
     suggest,
 )
 from relumt.plugin.training_device import check_training_device, check_translation_in_bf16, recomputes_activations
+from relumt.process import whole_number
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -77,7 +78,7 @@ class MechanismTransformer(TransformerModel):
         )
         parser.add_argument(
             "--attention-softmax-epochs",
-            type=int,
+            type=whole_number,
             default=0,
             metavar="N",
             help="train with softmax in the place of the mechanisms for N epochs, then with them (default: 0)",

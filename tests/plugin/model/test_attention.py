@@ -37,20 +37,21 @@ def test_qk_norm_without_products_of_queries_and_keys_is_refused():
 
 @torch.no_grad()
 def test_softmax_takes_the_place_of_the_mechanism_in_the_first_epochs(tmp_path, capsys):
-    flags = ("--attention", "relu_l1", "--attention-softmax-epochs", "2")
+    flags = ("--dropout", "0", "--attention", "relu_l1", "--attention-softmax-epochs", "2")
     trained = trainer(tmp_path, "--arch", "mechanism_transformer", *flags)  # begins the first epoch
-    softmax, relu, restored = (build("mechanism_transformer", *some) for some in ((), flags[:2], flags))
+    softmax, relu, restored = (build("mechanism_transformer", *some) for some in (flags[:2], flags[:4], flags))
     for model in (softmax, relu, restored):
         model.load_state_dict(trained.model.state_dict())
     net_input = sample([(4, 3), (2, 5)])["net_input"]
 
-    def logits(model):
-        return model.eval()(**net_input)[0]
+    def logits(model, is_training=False):
+        return model.train(is_training)(**net_input)[0]
 
     assert not torch.allclose(logits(softmax), logits(relu))
     for epoch, expected in ((1, softmax), (2, softmax), (3, relu)):
         trained.begin_epoch(epoch)
-        assert torch.equal(logits(trained.model), logits(expected))
+        assert torch.equal(logits(trained.model, True), logits(expected, True))
+        assert torch.equal(logits(trained.model), logits(relu)), "validation measures what will translate"
         assert ("epoch 3: attention is without softmax" in capsys.readouterr().err) == (epoch == 3)
     assert torch.equal(logits(restored), logits(relu)), "a trained model computes with the mechanism"
 
