@@ -116,9 +116,9 @@ class MechanismAttention(MultiheadAttention):
         if self.qk_norm is not None:
             q = self.qk_norm.normalize_queries(q, k.shape[2], mask)
         is_early = self.training and self.epoch <= self.softmax_epochs  # validation measures what will translate
-        mechanism = self.softmax if self.softmax and is_early else self.mechanism
+        chosen = self.softmax if self.softmax and is_early else self.mechanism
         with products:
-            result = mechanism(q.to(k.dtype), k, v, mask, need)
+            result = chosen(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
             hook(self, result, mask)
 
@@ -132,7 +132,7 @@ class MechanismAttention(MultiheadAttention):
         if not return_weights:
             return output, None
         if result.weights is None:
-            raise UserError(f"{type(mechanism).__name__} has no attention weights to align with; drop --print-alignment")
+            raise UserError(f"{type(chosen).__name__} has no attention weights to align with; drop --print-alignment")
         # [B/beam, H, beam, T, S] -> [H, B/beam, beam, T, S] -> [H, B, T, S]
         weights = self._split_beam(result.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
