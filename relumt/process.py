@@ -49,18 +49,17 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def whole_number(text: str, at_least: int = 0) -> int:
-    """Parse a whole number from 0; raise ArgumentTypeError for anything else, as the other types do."""
-    if not text.isdecimal() or int(text) < at_least:
-        raise argparse.ArgumentTypeError(f"expected a whole number from {at_least}, found '{text}'")
+def whole_number(text: str, at_least: int = 0, at_most: float = math.inf) -> int:
+    """Parse a whole number in a range; raise ArgumentTypeError for anything else, as the other types do."""
+    if not text.isdecimal() or not at_least <= int(text) <= at_most:
+        limit = "" if at_most == math.inf else f" to {at_most}"
+        raise argparse.ArgumentTypeError(f"expected a whole number from {at_least}{limit}, found '{text}'")
     return int(text)
 
 
 def seed(text: str) -> int:
-    """Parse a random seed: fairseq adds numbers of epochs, and NumPy takes 32 bits."""
-    if (number := whole_number(text)) > MAX_SEED:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {MAX_SEED}, found '{text}'")
-    return number
+    """Parse the random seed of a training: fairseq adds numbers of epochs, and NumPy takes 32 bits."""
+    return whole_number(text, at_most=MAX_SEED)
 
 
 def positive_integer(text: str) -> int:

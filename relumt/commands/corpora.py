@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from relumt.errors import UserError, print_status
-from relumt.process import finite_number, positive_integer, seed, whole_number
+from relumt.process import finite_number, positive_integer, whole_number
 
 DEFAULT_VOCAB_SIZE = 8000
 
@@ -13,7 +13,7 @@ DEFAULT_VOCAB_SIZE = 8000
 def add_synth_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt synth`."""
     add = parser.add_argument
-    add("--seed", type=seed, default=1, help="random seed (default: 1)")
+    add("--seed", type=whole_number, default=1, help="random seed (default: 1)")
     add("--documents", type=positive_integer, required=True, help="number of training documents")
     for split, count in (("valid", 150), ("test", 300)):
         text = f"number of {split} documents (default: {count})"

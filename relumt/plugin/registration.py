@@ -81,8 +81,7 @@ def build_generator(
 def begin_epoch(task: FairseqTask, epoch: int, model: Any) -> None:
     """Tell the model which epoch of training begins, for --attention-softmax-epochs, and say so if softmax ends."""
     model.set_epoch(epoch)
-    attentions = [module for module in model.modules() if isinstance(module, MechanismAttention) and module.softmax]
-    if any(epoch == attention.softmax_epochs + 1 for attention in attentions):
+    if any(isinstance(x, MechanismAttention) and 0 < x.softmax_epochs == epoch - 1 for x in model.modules()):
         print_status(f"epoch {epoch}: attention is without softmax from here on")
 
 

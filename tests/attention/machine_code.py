@@ -14,6 +14,9 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 
+SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
+"""Compute capability → KiB of shared memory: `max_shared_memory_per_block_optin` in cuda/__device/arch_traits.h of
+github.com/NVIDIA/cccl."""
 DISASSEMBLER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
 
 

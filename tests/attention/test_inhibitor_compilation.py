@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.attention.machine_code import run_compiler
+from tests.attention.machine_code import SHARED_KIB, run_compiler
 
 COMPILE = """
 import json, sys
@@ -45,7 +45,7 @@ options, signed, and with 128 dimensions. The last two hold 16 queries, so two t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize("capability", SHARED_KIB)
 def test_instructions_per_pair(capability, tmp_path):
     found = [json.loads(line) for line in run_compiler(tmp_path, "-c", COMPILE, capability)]
     assert len(found) == len(MOST)

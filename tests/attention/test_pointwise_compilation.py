@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.attention.machine_code import run_compiler
+from tests.attention.machine_code import SHARED_KIB, run_compiler
 
 COMPILE = """
 import itertools, json, sys
@@ -48,7 +48,7 @@ EXCHANGES = {100: 2, 0: 4}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (120, 99)])
+@pytest.mark.parametrize(("capability", "kib"), SHARED_KIB.items())
 def test_instructions_per_pair(capability, kib, tmp_path):
     found = [json.loads(line) for line in run_compiler(tmp_path, "-c", COMPILE, capability, kib)]
     exchanges = EXCHANGES.get(capability, EXCHANGES[0])

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.attention.machine_code import run_compiler
+from tests.attention.machine_code import SHARED_KIB, run_compiler
 
 COMPILE = """
 import sys
@@ -48,7 +48,6 @@ print(len(compiled), "kernels")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (120, 99)])
+@pytest.mark.parametrize(("capability", "kib"), SHARED_KIB.items())
 def test_every_kernel_compiles_and_fits_the_gpu(capability, kib, tmp_path):
-    """`kib`: `max_shared_memory_per_block_optin` in cuda/__device/arch_traits.h of github.com/NVIDIA/cccl."""
     assert run_compiler(tmp_path, "-c", COMPILE, capability, kib) == ["48 kernels"]
